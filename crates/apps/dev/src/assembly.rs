@@ -36,12 +36,11 @@ const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// `PUSH` with the cheapest detour: it jumps to a copy of its first instructions, and the copy jumps back.
+/// `PUSH` with the cheapest detour: a jump to a copy of its first instructions, which jumps back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable and calls the copy, which
-/// returns to the detour.
+/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable, and calls the copy.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -64,7 +63,7 @@ pub(crate) const TRAP: Site = Site {
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many functions, called in turn, so that misses in caches and in the predictor of branch targets dominate their cost.
+/// Many functions, called in turn, so that misses in caches and branch predictors dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
@@ -83,7 +82,7 @@ pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// A function with the cheapest trap: an int3 whose handler is the program's own and empty.
+/// A function with the cheapest trap: an int3 with an empty handler of the program.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
@@ -95,7 +94,7 @@ pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .en
 
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// A function with the prologue that compilers make for `-pg`, which some tracers need.
+/// A function with the prologue for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
@@ -107,7 +106,6 @@ pub(crate) const ATTACH: [Site; 2] = [
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// Returns the text of `sites.h`, which target.c includes.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()
@@ -216,6 +214,5 @@ fn run(text: &mut String, name: &str, place: usize, callees: &[String]) {
 }
 
 fn put(text: &mut String, line: std::fmt::Arguments) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{line}");
+        let _ = writeln!(text, "{line}");
 }

@@ -51,10 +51,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
-/// The watched variable, which no thread writes.
+/// The watched variable. No thread writes it.
 static WATCHED: u64 = 0;
 
-/// Opens breakpoints on the calling thread. Threads that this thread starts inherit them.
+/// Opens breakpoints on the calling thread, which its new threads inherit.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),

@@ -12,8 +12,8 @@
 //!   all counts are read each second, as `perf stat -I 1000` does.
 //! - `birth` and `end`: the time to create a process or a thread, and the time from its last instruction until its
 //!   parent has waited for it.
-//! - `blind`: how long an event of the system does not count at each switch. The event is a clock, so the lost time is
-//!   the event's enabled time minus its count.
+//! - `blind`: how long an event of the system, a clock, does not count at each switch: its enabled time minus its
+//!   count.
 //!
 //! perf's events are opened as `perf stat --for-each-cgroup` opens them.
 
@@ -32,12 +32,12 @@ use counting::{Counting, CountingCase};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// The number of child cgroups, as in the published test of perf's cgroup switches.
+/// The child cgroups, as many as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// How often the byte is handed on for each requested ms; this takes about 10 ms.
+/// How often the byte is handed on, in about 10 ms, for each requested ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor by which `ring` runs longer, because times are steady only after each task has run many times.
+/// The factor by which `ring` runs longer, because each task must run many times until times are steady.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {

@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// A word that Redis prints when it is ready. The other programs are written to print it.
+/// A word that Redis prints when it is ready; the other programs print it, too.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -126,14 +126,13 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump that is one byte longer than the replaced instruction. The jump's last byte,
-/// the top byte of its distance, becomes the first byte of the next instruction, and must trap there. The lowest byte
-/// that traps is 0x06.
+/// The least distance of a forward jump that is one byte longer than the replaced instruction. The top byte of its
+/// distance becomes the next instruction's first byte, and must trap there. The lowest byte that traps is 0x06.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, at a distance that the
-/// kernel chooses at random. Then no memory for jumps is left: the memory before the heap is too near, the memory after
-/// it too far.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program. For such jumps, the
+/// memory before the heap is too near, and the memory after it too far. The kernel chooses the heap's distance at
+/// random.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

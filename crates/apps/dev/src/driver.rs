@@ -24,8 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether the agent (tiptoe's code in the program) locks its list of mappings for each lookup of a trap's probe,
-    /// instead of first trying without a lock.
+    /// Whether the agent (tiptoe's code in the program) always locks its mappings to look up a trap's probe.
     pub locked_lookups: bool,
 }
 
@@ -213,8 +212,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Waits until the trace has detached. An error of the trace is ignored, because the bench already returns
-        // another error.
+        // Waits until the trace has detached. Its error is ignored, because the bench already returns another.
         let _ = self.end();
     }
 }
@@ -235,7 +233,7 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    // A duration of 0 ends the run after the attach; the flag `stop` would interrupt the attach.
+    // A duration of 0 ends the run after the attach, which the flag `stop` would interrupt.
     let request = Request {
         options: RunOptions {
             duration: Some(Duration::ZERO),

@@ -41,7 +41,7 @@ pub enum Error {
     /// Some functions were not probed.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// The agent looked up the probes of too many traps in another way (with or without a lock) than the measured way.
+    /// Too many traps' probes were looked up in the way (with or without a lock) that is not measured.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// Some functions still have their probes after a detach.

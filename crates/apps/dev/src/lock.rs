@@ -31,10 +31,10 @@ mod preloads;
 use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// The longest wait until all call sites are patched, or restored.
+/// The longest wait until all call sites are patched or restored.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time that tiptoe needs to finish after the bench has seen an attach or a detach.
+/// The time that tiptoe needs after the bench has seen an attach or a detach.
 const SETTLE: Duration = Duration::from_millis(30);
 /// The number of BPF programs: for the beginning of a wait, for its end, and for the end of a thread.
 const PROGRAMS: usize = 3;
@@ -62,8 +62,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only at sites that mostly wait
-/// ([`WAITING`]), and after a warm-up ([`WARM`]), in which the agent measures the rate of waits.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only at [`WAITING`], sites that
+/// mostly wait, and after [`WARM`], in which the agent measures the rate of waits.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",

@@ -107,7 +107,7 @@ struct MachineUse {
     /// The part of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
-    /// The part of the time in which a task, perhaps of the bench, waited for a CPU; `None` if unknown.
+    /// The part of the time in which a task, perhaps of the bench, waited for a CPU.
     queued: Option<f64>,
 }
 

@@ -111,8 +111,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations per switch, the percentage of time in which switches have removed the system's
-    /// events, and the percentage in which these events have no slot.
+    /// Returns the PMU operations per switch, and the percentages of time in which the system's events are removed at
+    /// switches and have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

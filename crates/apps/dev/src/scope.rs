@@ -17,7 +17,7 @@ const PROGRAM: &str = include_str!("scope/program.c");
 const LIMIT: Duration = Duration::from_secs(20);
 
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// For each row for comparison, its name and the question to the program.
+/// The rows for comparison: name, and question to the program.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
 #[derive(Clone, Default)]

@@ -102,8 +102,8 @@ pub fn clean_up_on_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// If a signal is ending the process, waits for the end. The main thread must call this before it prints a bench's
-/// failure, because the failure may be that the signal's thread killed the bench's children.
+/// If a signal is ending the process, waits for the end. The main thread must call this before it prints a failure,
+/// because killing the bench's children makes the bench fail.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -115,9 +115,9 @@ fn end(signal: i32) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a killed child must see this flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // If a child ends, its own children become children of this process, so that the loop finds and kills them.
+    // Children of an ended child become children of this process, so that the loop finds them.
     let _ = set_child_subreaper(Some(getpid()));
-    // Killing is repeated, because the main thread or a child may be starting another process.
+    // This repeats, because the main thread or a child may be starting a process.
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {

@@ -122,9 +122,8 @@ impl Gate {
     }
 }
 
-/// Runs `each`, with the thread's number, in `threads` pinned threads, and `during` in the calling thread. The
-/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and each
-/// thread's second result.
+/// Runs `each`, with the thread's number, in `threads` pinned threads, and `during` in the calling thread. All threads
+/// work until `during` returns. Returns the work, and each thread's second result.
 pub(crate) fn together<A: Send>(
     threads: u32,
     during: impl FnOnce(),

@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that other threads inherit. This needs no accounting for debug
-//! registers, because a breakpoint keeps its register while it is disabled.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. The breakpoint keeps its debug
+//! register, so accounting is not involved.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // A thread of its own, so that only the threads that it creates inherit the breakpoint.
+            // A new thread, so that only the threads that it creates inherit the breakpoint.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

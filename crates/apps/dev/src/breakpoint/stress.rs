@@ -15,7 +15,7 @@ use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::together::together;
 
-/// The number of pairs between two checks whether the time is over. A multiple of 100, so that percentages are exact.
+/// The pairs between two checks of the time. A multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
 /// What to measure.
@@ -163,7 +163,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Returns a batch of requests. `cpu_targets` percent of the requests, evenly spread, are for the CPUs in turn.
+/// Returns a batch of requests. `cpu_targets` percent, evenly spread, are for the CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

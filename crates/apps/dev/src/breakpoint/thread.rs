@@ -3,8 +3,7 @@
 //!
 //! In the case `tiptoe`, each thread reserves debug registers (slots) when it begins and releases them when it ends,
 //! without opening events. `ideal` makes the same calls without accounting, so the difference of `tiptoe` and `ideal`
-//! in a round is the cost of accounting. In `none` threads make no calls; in `kernel` they inherit the kernel's events
-//! instead.
+//! is the cost of accounting. In `none` threads make no calls; in `kernel` they inherit events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -188,7 +187,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>)
     }
 }
 
-/// Runs `work` in a thread of its own, so that only threads that `work` creates inherit its events.
+/// Runs `work` in a new thread, so that only threads that `work` creates inherit its events.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();

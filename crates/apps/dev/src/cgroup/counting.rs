@@ -14,8 +14,7 @@ use crate::workshop::failed;
 
 /// The events of perf's cases. They repeat if a case needs more.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because the bench compares
-/// its count with its enabled time.
+/// The events that tiptoe reads at each switch to another cgroup; the first must be a clock, for `blind`.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",
@@ -35,8 +34,7 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// tiptoe reads this number of events at switches. With 0, it only uses the counts that the kernel keeps for each
-    /// task.
+    /// tiptoe reads this number of events at switches; with 0, it only uses the kernel's counts of each task.
     Tiptoe {
         events: usize,
     },

@@ -108,8 +108,7 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer `call` takes than `than`. They are measured in turns, because the load of other programs
-// changes.
+// Returns how much longer `call` takes than `than`, measured in turns, because the load of other programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);

@@ -44,8 +44,7 @@ impl Setting<'_> {
         Ok(Some((rows, row)))
     }
 
-    /// Returns how much longer a switch takes. This is 0 if the kernel counts all events for each task, because then
-    /// nothing runs at switches.
+    /// Returns how much longer a switch takes: 0 if the kernel counts all events for each task.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();

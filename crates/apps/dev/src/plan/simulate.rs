@@ -38,7 +38,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups are simulated as tasks of the root.
+        // The root stands for all cgroups that are not counted.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -174,8 +174,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a group's request. If some of the group's events need counters, only these are requested, because the
-/// group's software events count at the same times.
+/// Returns a group's request: only for the events that need counters, if the group has any, because its other events
+/// count at the same times.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {

@@ -10,8 +10,7 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The first mapping's address, the distance between mappings, and their length. [`World::change`] maps memory in the
-/// gaps between mappings.
+/// The first mapping's address, the distance between mappings, and their length. [`World::change`] maps in the gaps.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
@@ -22,7 +21,7 @@ pub(super) const PROBES: u64 = 16;
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
-/// The lookups between two checks whether the time is over.
+/// The lookups between two checks of the time.
 const BATCH: u64 = 256;
 /// The batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
@@ -201,7 +200,6 @@ impl LookupCounts {
         self.speculative + self.locked + self.wrong
     }
 
-    /// Adds the counts, but not the rates, which cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,

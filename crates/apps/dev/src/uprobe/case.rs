@@ -131,15 +131,14 @@ impl Case {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case counts hits. The bench fails if a case that counts has no hits, because it would look
-    /// cheap.
+    /// Returns whether the case counts hits. Without hits such a case would look cheap, so the bench fails.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // With several threads, only the kernel's trap is measured here, for comparison with tiptoe's trap in [`TRAP`].
+        // With several threads, only the kernel's trap is measured here, to compare it with [`TRAP`].
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }

@@ -9,7 +9,7 @@ use crate::workshop::{Program, failed};
 
 /// Stores that take longer than this count as watched.
 const WATCHED_NS: f64 = 200.0;
-/// How many slow measurements in a row show that stores are watched. A single slow measurement may be a wait for a CPU.
+/// How many slow measurements in a row show that stores are watched: a single one may be a wait for a CPU.
 const IN_A_ROW: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 

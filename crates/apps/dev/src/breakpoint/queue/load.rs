@@ -23,8 +23,7 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task. A lock has the number of its shard; one more lock, the last, is for requests for a
-    /// CPU.
+    /// The shard of each CPU's task. Each shard has a lock; the last lock is for requests for a CPU.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -52,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // A task's call transfers two lines: the lock's, and the header's, which requests for a CPU write.
+        // A task's call transfers the lines of the lock and of the header, which requests for a CPU write.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,

@@ -11,8 +11,7 @@
 //! lock that another CPU held last, checks a lock after a change, or releases a lock that other CPUs check. All
 //! transfers take equally long.
 //!
-//! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same result on any
-//! machine.
+//! Times are whole picoseconds and random numbers come from a seed, so that equal inputs have equal results anywhere.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -46,7 +45,7 @@ pub(super) struct Call {
     pub(super) exchange: Ps,
     /// The added time to take a lock that another CPU held last.
     pub(super) moved: Ps,
-    /// The locks whose data the call accesses without taking them. The data moves to the CPU's cache.
+    /// The locks whose data the call reads, without taking them.
     pub(super) seen: Range<usize>,
     /// The added time for each lock of `seen` that another CPU held last.
     pub(super) seen_moved: Ps,
@@ -86,7 +85,7 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases this lock. The flag: the lock's line is already back from the CPUs that check the lock.
+    /// The CPU releases this lock. The flag: its line is back from the CPUs that check it.
     Giving(usize, bool),
 }
 
@@ -95,15 +94,15 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// When the CPU stops checking the lock, and how often the lock had been released when this time was computed.
+    /// When the CPU stops checking the lock, and the lock's number of releases when this was computed.
     until: (Ps, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulatedEvent {
     Goes(usize),
-    /// The first of the checking CPUs sees the lock free. The event is ignored if the lock was released again since,
-    /// so that its number of releases is not `given`.
+    /// The first of the checking CPUs sees the lock free. The event is ignored if the lock's number of releases is no
+    /// longer `given`.
     IsSeen {
         lock: usize,
         given: u64,
@@ -228,8 +227,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Gives the lock to the CPU. The CPU then takes the call's next lock; after the last lock, it holds all for
-    /// [`Call::hold`].
+    /// Gives the lock to the CPU, which then takes the call's next lock, or holds all for [`Call::hold`].
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -263,7 +261,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The line must be transferred back, because it is in the caches of the checking CPUs.
+            // The line must come back from the caches of the checking CPUs.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -294,8 +292,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns the time until the first of the checking CPUs checks again. Each CPU checks at a random moment within
-    /// the time of one check and one transfer.
+    /// Returns the time until the first of the checking CPUs checks. Each checks at a random moment within the time of
+    /// a check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);

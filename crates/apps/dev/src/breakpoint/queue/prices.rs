@@ -1,5 +1,5 @@
-//! Measures the inputs of a simulation of accounting for debug registers: the times of critical sections, of locks, and
-//! of the transfer of a cache line between two CPUs.
+//! Measures the inputs of a simulation: the times of critical sections of the accounting for debug registers, of locks,
+//! and of transfers of a cache line between two CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The usual costs as multiples of the time to transfer a line, for machines on which they cannot be measured.
+/// The usual costs, in transfers of a line, for machines on which they cannot be measured.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
@@ -64,8 +64,8 @@ impl Holds {
     }
 }
 
-/// Measures the inputs for `sizes`, numbers of CPUs. `line` is the time of a transfer, in ns; if it is `None`, it is
-/// measured, which fails on a machine with one CPU.
+/// Measures the inputs for `sizes`, numbers of CPUs. If `line`, the ns of a transfer, is `None`, it is measured, which
+/// fails with one CPU.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -115,8 +115,7 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// Measures a pair of reserve and release on one thread. Returns the least of all rounds, because every disturbance
-/// makes a pair longer.
+/// Measures a pair of reserve and release on one thread. Returns the least of all rounds, which was disturbed least.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -148,7 +147,7 @@ fn spin_and_look() {
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// Returns the time to take and release an uncontended lock, with the instructions of `tiptoe_sync`.
+/// Returns the time to take and release a free lock, as in `tiptoe_sync`.
 fn lock_ns() -> f64 {
     let word = AtomicU64::new(0);
     // Acquire and Release only choose the instructions, because there is one thread.
@@ -187,9 +186,9 @@ fn two_cpus() -> Option<[usize; 2]> {
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns. First they do nothing else. Then each CPU makes a pair for a task under one
-/// mutex. Then, with tiptoe's accounting, one CPU makes a pair for a task, and the other a pair for a CPU. The times of
-/// these pairs on a single CPU are subtracted.
+/// Measures two CPUs that take turns: without other work, then with a pair for a task under one mutex, and then, with
+/// tiptoe's accounting, with a pair for a task and a pair for a CPU. The times of these pairs on a single CPU are
+/// subtracted.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);

@@ -7,7 +7,7 @@ use crate::activities::{Activities, Activity};
 use crate::calls::Thread;
 
 impl Thread<'_> {
-    /// Counts the recorded waits in progress as left without a return. The thread must have ended.
+    /// Counts the waits in progress as left. The thread must have ended.
     #[cold]
     pub fn leaves_all(&self) {
         for wait in Activities::new(self.own()).iter() {

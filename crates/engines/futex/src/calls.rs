@@ -1,8 +1,7 @@
 //! Hooks before and after a futex call.
 //!
 //! A woken thread may find the lock taken and wait again. All waits for one lock in one call by the user's code are an
-//! *episode*. It ends when the thread waits for another lock or wakes the lock's waiters: after a wait for a mutex, the
-//! unlock always makes a wake call.
+//! *episode*, which ends when the thread waits for another lock or wakes the lock's waiters.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -26,10 +25,10 @@ const FIRST: u64 = 1 << 32;
 /// In [`Activity::operation`]: position of the lock's holder or number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
 const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
-/// In [`Activity::operation`]: position of the wait's weight, which is 0 if sampling skipped the wait.
+/// In [`Activity::operation`]: position of the wait's weight; 0 if sampling skipped the wait.
 const WEIGHT_SHIFT: u32 = 57;
 
-/// In a wake's stamp, the wake's unique number: position of the thread.
+/// In a wake's stamp (its unique number): position of the thread.
 const STAMP_SHIFT: u32 = 40;
 const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
 
@@ -41,13 +40,13 @@ const _: () = assert!(LOCK_STATE + 1 == 1 << owner::LOCK_SHIFT);
 pub struct Call {
     /// The futex.
     pub address: u64,
-    /// The operation and its flags, as futex(2) has them.
+    /// The operation, with flags.
     pub operation: u32,
     /// The position on the stack ([`Activity::sp`]), equal before and after the call.
     pub sp: u64,
     /// The user's call site.
     pub caller: Caller,
-    /// The hook's return address, recorded instead of one in libc if the program makes the call itself.
+    /// The hook's return address, recorded if no return address is in libc.
     pub at: u64,
     /// Whether a second hook, which times a wait, runs after the call.
     pub is_timed: bool,
@@ -118,8 +117,7 @@ impl Activity {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the hooks of a thread whose memory shared with tiptoe (slab) is `own`. `shared` is slab 0, which all
-    /// threads share.
+    /// Returns the hooks of a thread. `own` are its counters (its slab), `shared` is slab 0, which all threads share.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
@@ -142,7 +140,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Returns whether the call is a wait that is probably timed. If so, the hook reads the clock before it searches
-    /// for the call site, because the CPU then overlaps the reading with the search.
+    /// for the call site, so that the CPU does both at once.
     #[inline(always)]
     pub fn is_next_timed(&self, operation: u32) -> bool {
         Kind::of(operation) == Kind::Wait && Gaps::new(self.own).is_next_timed()
@@ -185,8 +183,8 @@ impl<'a> Thread<'a> {
             Some(number) => (number, find(), 0, 0, 0),
             None => {
                 cold_branch();
-                // The mark counts the hand-overs that will be skipped when this wait is charged. It must be read
-                // before the holder, so that the holder is newer than all skipped hand-overs.
+                // The mark must be read before the holder, so that the holder is newer than all hand-overs that the
+                // mark counts.
                 let mark = lock.map_or(0, |lock| self.history().mark(lock.address(call.address)));
                 let now = clock();
                 let lock_state = find();
@@ -216,8 +214,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Returns whether the call is inside a wait that a library reports. If not, counts the waits whose calls never
-    /// returned, because the thread jumped out of them.
+    /// Returns whether the call is inside a wait that a library reports. If not, counts waits that the thread left
+    /// without a return.
     #[cold]
     #[inline(never)]
     fn is_inside(&self, call: &Call) -> bool {
@@ -283,9 +281,8 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning, which did not wait or began before the hooks were installed. Does
-    /// not time waits that returned at once or were skipped, because reading the clock would be most of the hooks'
-    /// cost.
+    /// Ignores calls without a recorded beginning. Does not time waits that returned at once or were skipped, because
+    /// reading the clock would be most of the hooks' cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -332,8 +329,7 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum of the address's last wake. So the last recorded waker is blamed, even if it
-        // woke before this wait and no hook saw the real waker.
+        // A skipped wait saved no checksum, so the last recorded waker is blamed, even if it woke before this wait.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
             _ => wait.address,
@@ -416,7 +412,7 @@ fn stamp(thread: u64, wakes: u64) -> u64 {
     thread << STAMP_SHIFT | wakes & ((1 << STAMP_SHIFT) - 1)
 }
 
-/// Marks a branch as cold. The compiler moves the branch away, so that skipped waits run without a jump.
+/// Marks a branch as cold, so that skipped waits run without a jump.
 #[cold]
 fn cold_branch() {}
 

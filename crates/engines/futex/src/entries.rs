@@ -1,9 +1,8 @@
 //! A thread's sums of its waits, by address and call site.
 //!
 //! A thread takes an entry by storing the key's address, then stores the rest of the key. A signal handler that runs in
-//! between does not recognise this entry and takes another for the same key. So tiptoe, which reads the entries, must
-//! add up entries with equal keys. Each addition to a sum is one instruction: a handler's addition between a load and
-//! a store would be lost.
+//! between takes another entry for the same key. So tiptoe must add up entries with equal keys. Each addition is one
+//! instruction, because a handler's addition between a load and a store would be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -35,7 +34,7 @@ pub struct Entries<'a>(Words<'a>);
 pub struct Entry<'a>(Words<'a>);
 
 impl<'a> Entries<'a> {
-    /// Returns the entries in a thread's part of the memory shared with tiptoe (its slab).
+    /// Returns the entries in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Entries(words)
     }
@@ -114,7 +113,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records a wait's duration. The wait counts `weight` times, for itself and for the skipped waits before it.
+    /// Records a wait's duration, `weight` times: for itself and for the skipped waits before it.
     pub fn slept(&self, ns: u64, weight: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);
@@ -125,7 +124,7 @@ impl Entry<'_> {
         self.add(entry::DURATIONS + duration, weight);
     }
 
-    /// Adds a wait to the sums of its waker's call site; without a free slot, counts it in [`entry::OTHER_WAKERS`].
+    /// Adds a wait to the sums of its waker's call site.
     pub fn woken_from(&self, site: u64, ns: u64, weight: u64) {
         let slots = (0..entry::WAKER_COUNT).map(|i| entry::WAKERS + i * entry::WAKER_WORDS);
         if !self.shared(slots, site, ns, weight) {

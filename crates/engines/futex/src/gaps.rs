@@ -2,17 +2,16 @@
 //!
 //! A *skipped* wait is counted, but not timed, because reading the clock is most of a timed wait's cost. A *gap* is the
 //! number of waits skipped before a timed wait. Gaps are random, so that each wait of a repeated pattern is equally
-//! likely to be timed; tiptoe, the tracing process, sets their mean. A timed wait's weight is one plus its gap, because
-//! it counts for the skipped waits, too. So weighted sums are unbiased, even when the mean changes.
+//! likely to be timed; tiptoe, the tracing process, sets their mean. A timed wait's weight is one plus its gap. So
+//! weighted sums are unbiased, even when the mean changes.
 //!
 //! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
 //! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If a
 //! marked wait was skipped, the mark contains an estimate of its beginning.
 //!
-//! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. A
-//! signal handler may wait while its thread decides whether to time a wait. Then the handler's wait may be timed
-//! instead of the thread's, or both waits. Such handlers are too rare to bias the sums. All accesses are relaxed,
-//! because these words order nothing.
+//! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
+//! signal handler waits while its thread decides whether to time a wait, the wrong wait may be timed. Such handlers are
+//! too rare to bias the sums. All accesses are relaxed, because these words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -49,7 +48,7 @@ impl Beginning {
 pub struct Gaps<'a>(Words<'a>);
 
 impl<'a> Gaps<'a> {
-    /// Returns the sampling state in a thread's part of the memory shared with tiptoe (its slab).
+    /// Returns the sampling state in a thread's slab (its own counters).
     pub fn new(own: Words<'a>) -> Self {
         Gaps(own)
     }
@@ -66,7 +65,7 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Returns whether the thread's next wait is timed. A signal handler's wait may come first and be timed instead.
+    /// Returns whether the next wait is timed, unless a signal handler waits before it.
     #[inline(always)]
     pub(crate) fn is_next_timed(&self) -> bool {
         self.0.load(WAITS as usize) + 1 >= self.0.load(NEXT as usize)

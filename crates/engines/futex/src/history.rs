@@ -1,24 +1,23 @@
 //! Hand-overs of locks: which thread holds a lock from which time on.
 //!
-//! A thread that releases a lock wakes one of the threads that sleep until the release. The woken thread records which
-//! thread holds the lock now: itself, or a faster thread. A thread that took the lock after a sleep records its release
-//! as well.
+//! A thread that releases a lock wakes a thread that waits for it. The woken thread records which thread holds the lock
+//! now: itself, or a faster thread. A thread that took the lock after a sleep records its release.
 //!
 //! Each hash of a lock's address has a ring of records. A thread takes a place in the ring by one addition, and stores
-//! the words there one by one, with a checksum. Readers skip a place whose checksum does not match: another thread is
-//! overwriting the place, or has not filled it yet. So the words need no ordering.
+//! the words there one by one, with a checksum. Readers skip a place whose checksum does not match, because another
+//! thread is writing there. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
-//! A busy lock overwrites other locks' hand-overs in the ring. To notice this, a ring's locks are divided by another
-//! hash into families, and each family counts its hand-overs. A thread saves the counts of its lock's ring and family
-//! before it waits (the [`History::mark`]). If it later finds as many hand-overs as the family has counted since, none
-//! was overwritten. If it finds fewer, and more places were taken since the mark than the ring has, some hand-overs may
-//! have been overwritten.
+//! A busy lock overwrites other locks' hand-overs in the ring. To notice this, a ring's locks are divided into
+//! families, and each family counts its hand-overs. A thread saves the counts of its lock's ring and family before it
+//! waits ([`History::mark`]). If it later finds as many hand-overs as the family has counted since, none was
+//! overwritten. If it finds fewer, and more places were taken since the mark than the ring has, some may have been
+//! overwritten.
 //!
-//! A thread may be preempted after it counted its hand-over, and take a place only after a waiter's mark. The waiter
-//! skips this hand-over, because its time is before the wait.
+//! A thread that is preempted after it counted its hand-over may take a place only after a waiter's mark. The waiter
+//! skips this hand-over, whose time is before the wait.
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -56,7 +55,7 @@ pub struct Release {
     pub site: u64,
 }
 
-/// The rings, in slab 0, the memory that all threads share.
+/// The rings, in slab 0, which all threads share.
 #[derive(Clone, Copy)]
 pub struct History<'a>(Words<'a>);
 
@@ -174,8 +173,8 @@ impl HandOvers<'_> {
         self.left == 0
     }
 
-    /// Returns whether hand-overs of the lock's family may have been overwritten. Must be called last, because
-    /// hand-overs may be overwritten during the reading.
+    /// Returns whether hand-overs of the lock's family may have been overwritten. Must be called after all hand-overs
+    /// were read.
     pub fn is_cut(&self) -> bool {
         // Acquire: pairs with the Release in `push` (edge B).
         fence(Acquire);
@@ -185,7 +184,7 @@ impl HandOvers<'_> {
 }
 
 impl<'a> InOrder<'a> {
-    /// Returns an iterator that orders `hand_overs` by time.
+    /// Orders hand-overs by time.
     pub fn new(hand_overs: HandOvers<'a>) -> Self {
         let ahead = [None; AHEAD];
         InOrder { hand_overs, ahead }
@@ -329,7 +328,7 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// Regression: a woken thread recorded its own hand-over, which overwrote another, between counting and reading.
+    /// A woken thread overwrites a hand-over with its own, between counting and reading.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {

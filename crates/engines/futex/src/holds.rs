@@ -2,8 +2,8 @@
 //!
 //! Hooks see calls of libc's functions that take and release the lock, but not the functions' returns. A hold begins
 //! with the call that takes the lock, or at the end of the last wait inside this call. The hold ends with the call that
-//! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a later release shows that the call took the
-//! lock. A condition wait releases the lock and takes it again; calls of an unlock function inside are ignored.
+//! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a release shows that the call took the lock.
+//! A condition wait releases the lock and takes it again; calls of an unlock function inside are ignored.
 //!
 //! No hook sees how long a call spins. But each release stores its time where all threads can read it, and an exclusive
 //! hold begins no earlier than the lock's last release. A spin lock's function may jump back to its start, where the
@@ -21,7 +21,7 @@ const FRAME: usize = LOCK + 2;
 const SINCE: usize = LOCK + 3;
 const TIMES: usize = LOCK + 4;
 
-/// What a function does with the lock.
+/// What a libc function does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOperation {
     /// Takes the lock.
@@ -68,7 +68,7 @@ pub struct EndedHold {
 pub struct Holds<'a>(Words<'a>);
 
 impl<'a> Holds<'a> {
-    /// Returns the hold in a thread's part of the memory shared with tiptoe.
+    /// Returns the hold in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Holds(words)
     }

@@ -1,5 +1,5 @@
-//! Loom models of the board (the table of last wakes), of walks to the user's call site, and of a thread that a signal
-//! handler interrupts before each memory access in turn. A *mutant* is a model with an error, which must fail.
+//! Loom models of the board (the last wakes), of walks to the user's call site, and of a thread that a signal handler
+//! interrupts before each memory access in turn. A *mutant*, a model with an error, must fail.
 
 extern crate std;
 
@@ -126,8 +126,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` with a handler before each memory access in turn, and once without. `thread` returns whether it ended
-/// before access `nth`.
+/// Runs `thread` with a handler before each memory access in turn, and once without.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;

@@ -1,16 +1,14 @@
 //! Caches, for each thread, the results of [walks](crate::walk) through the runtime's libraries.
 //!
-//! A walk goes from a futex call through the libraries' callers to the user's call site. A walk is slow, because each
-//! step must search a rule for the previous return address. But walks from one return address mostly take the same
-//! path. If a path's rules need only the stack pointer, its return addresses are at fixed distances on the stack. So
-//! these distances and addresses are cached under the first address. A later walk reads the stack at these distances,
-//! and compares the addresses. Only the last address, the user's, may differ. A different last address is looked up,
-//! because it may be in a library.
+//! A walk goes from a futex call to the user's call site. It is slow, because each step must search a rule for the
+//! previous return address. But walks from one return address mostly take the same path. If a path's rules need only
+//! the stack pointer, its return addresses are at fixed distances on the stack. So these distances and addresses are
+//! cached under the first address. A later walk reads the stack at these distances, and compares the addresses. Only
+//! the last address, the user's, may differ. If it does, it is looked up, because it may be in a library.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
-//! user's until the library is added: with the new number, old paths are no longer found. A signal handler may
-//! interrupt the storing of a path and walk itself. So storing the first word takes a slot, and storing the last word
-//! completes it.
+//! user's until the library is added. A signal handler may walk while its thread stores a path. So storing the first
+//! word takes a slot, and storing the last word completes it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -53,7 +51,7 @@ pub(crate) enum PathLookup {
     To(Caller),
     /// The path is not cached, but a slot is free.
     Nothing,
-    /// The path is not cached and must not be: another path from this address is, or no slot is free.
+    /// The path is not cached, and no slot is free for it.
     Unkept,
 }
 
@@ -64,7 +62,7 @@ pub(crate) struct PathSlot<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the paths in a thread's part of the memory shared with tiptoe.
+    /// Returns the paths in a thread's slab (its own words in shared memory).
     pub fn new(words: Words<'a>) -> Self {
         Paths(words)
     }
@@ -143,7 +141,7 @@ impl PathSlot<'_> {
     }
 
     /// Records a step from the function at return address `left` to a frame `bytes` above the first frame. Returns
-    /// `false` if the path has too many steps or the distance is too large.
+    /// `false` without room.
     pub(crate) fn leads(&self, step: u32, left: u64, bytes: u64) -> bool {
         let words = bytes / 8;
         if step > MOST || (words >> DISTANCE_BITS) != 0 {
@@ -218,8 +216,8 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses in libc with each rule, and an address with a rule in the mixed library. Then addresses of the user:
-    /// in the mixed library, between the two libraries, and after both.
+    /// Addresses in libc with each rule, and one in the mixed library. Then the user's addresses: in the mixed library,
+    /// between the two libraries, and after both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];

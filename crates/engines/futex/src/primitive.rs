@@ -1,4 +1,4 @@
-//! Orderings and fences. Loom models replace them by versions that a mutant (a model with an error) can weaken.
+//! Orderings and fences. Loom models replace them by versions that can be weakened.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{Ordering, fence};

@@ -1,8 +1,8 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
-//! All that the library does to get the lock (spinning, futex calls) counts as one wait. The thread that woke the last
-//! futex call counts as the wait's waker. The wait's stack position is the end of its caller's frame, above all that
-//! the library calls. So a futex call at a lower stack position belongs to the wait.
+//! All that the library does to get the lock (spinning, futex calls) counts as one wait. The waker of the last futex
+//! call is the wait's waker. The wait's stack position is the end of its caller's frame, so futex calls at lower
+//! positions belong to the wait.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -36,7 +36,7 @@ pub struct ReportedEnd {
     pub outcome: u64,
 }
 
-/// The outcomes as results of futex(2), which the entry's counts use.
+/// The outcomes as results of futex(2).
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl ReportedWait {
@@ -60,7 +60,7 @@ impl Thread<'_> {
     /// Records the beginning of a reported wait.
     #[inline]
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
-        // The wait is a contended call (*episode*) of its own.
+        // The wait begins an episode (a contended call).
         self.own().store(head::EPISODE as usize, 0);
         self.begins(&wait.call(), || None, clock, |_| 0);
     }
@@ -91,8 +91,7 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut after [`NAME_WORDS`] words. Stores the length last, so that a reader of the length finds the
-    /// whole name.
+    /// Stores a name, cut after [`NAME_WORDS`] words; the length last, so that its reader finds the whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {

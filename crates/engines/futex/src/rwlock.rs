@@ -3,7 +3,7 @@
 //! | bytes | hold |
 //! |---|---|
 //! | 0 to 3 | flags; from bit 3 on, how many threads read or want to read |
-//! | 8 to 11 | the futex of the readers that wait until the writer is done, and of the next writer |
+//! | 8 to 11 | the futex of readers that wait for a writer's release, and of the next writer |
 //! | 12 to 15 | the futex of the other waiting writers |
 //! | 24 to 27 | the id of the thread that holds the rwlock to write |
 
@@ -13,11 +13,11 @@ const WRITERS: u64 = 12;
 pub const WRITER: u64 = 24;
 /// In the first word: a writer holds the rwlock or is next to hold it.
 const WRITE_PHASE: u32 = 1;
-/// In the first word: readers wait at this word until a waiting writer has had the rwlock.
+/// In the first word: readers wait at this word, after a waiting writer.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Returns the address of the rwlock whose waiters wait at `waited_at`, a word that is not its first.
+/// Returns the address of the rwlock whose inner word is `waited_at`.
 pub fn start_of(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE

@@ -1,7 +1,7 @@
 //! Finds the user's call site: the first return address outside the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0, the memory that all threads share. A table's
-//! rows describe how to return from the runtime's functions ([`tiptoe_stack`]).
+//! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0, which all threads share. Their rows describe
+//! how to return from the runtime's functions ([`tiptoe_stack`]).
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
@@ -48,7 +48,7 @@ pub struct Library {
 /// A part of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePart {
-    /// The C library. Which of its functions waits shows the kind of lock.
+    /// The C library, whose waiting function shows the kind of lock.
     Libc,
     /// Another library of the runtime.
     Other,
@@ -131,8 +131,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records that the libc functions in a range wait for the kind of lock `owner` (`frames::owner`); does nothing if
-    /// the table is full. tiptoe must call this before it adds libc, because cached paths contain the kind.
+    /// Records that the libc functions in a range wait for a kind of lock (`frames::owner`), unless the table is full.
+    /// tiptoe must call this before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -143,7 +143,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Adds to a return address in libc, in its upper bits, the kind of lock for which its function waits.
+    /// Returns a return address with, in its upper bits, the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
         // A call may be its function's last instruction; then the return address is in the next function.
@@ -184,7 +184,7 @@ impl<'a> Frames<'a> {
 
     #[inline(never)]
     fn way_slow(&self, address: u64, first: usize) -> Option<LeaveRule> {
-        // As in `with_owner`, a call may be its function's last instruction.
+        // As in `with_owner`.
         let call = address.wrapping_sub(1);
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let inside = |number: &u32| {
@@ -230,7 +230,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Walks from `frame` to the user's call site. `rule` leads out of the frame's function; `load` reads the stack.
-    /// Must be inlined: a returned struct would be copied through vector registers, which the hook does not save.
+    /// Must be inlined: the result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,

@@ -1,6 +1,5 @@
-//! Each method that takes a lock, as a function for a bare lock, for a lock wrapped without a hook, and for a lock
-//! wrapped with the hook `Waits`. xtask compares the instructions of `NAME_bare` and `NAME_wrapped`, and counts the
-//! instructions that `NAME_bare` and `NAME_waits` execute.
+//! Each method that takes a lock: bare, wrapped without a hook, and wrapped with the hook `Waits`. xtask compares the
+//! instructions of `NAME_bare` and `NAME_wrapped`, and counts those that `NAME_bare` and `NAME_waits` execute.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;

@@ -19,12 +19,12 @@ pub struct Lock {
     pub address: usize,
     /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// The lock's class, a type that several locks may share.
+    /// The lock's class.
     pub class: TypeId,
     /// The number that orders the lock in its class: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// The call that takes or releases the lock. When a guard is dropped, this is a line in lock_api, because a
-    /// destructor does not know its caller.
+    /// The call that takes or releases the lock; a line in lock_api when a guard is dropped, because a destructor does
+    /// not know its caller.
     pub site: &'static Location<'static>,
 }
 
@@ -38,12 +38,12 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Excludes other threads: a mutex, or a reader-writer lock taken to write.
+    /// Excludes other threads.
     Exclusive,
     /// Taken to read; may wait for a waiting writer.
     Shared,
     /// Taken to read, perhaps again in the same thread. Never waits for a waiting writer, which may wait for this
-    /// thread's first read: a deadlock.
+    /// thread.
     SharedRecursive,
     /// Taken to read, with the right to upgrade, which one thread at a time has.
     Upgradable,

@@ -1,6 +1,6 @@
 //! Classes: names for locks. A class is a type, so it takes no memory in the lock.
 
-/// A name for locks ([`class!`](crate::class!)). The order check treats all locks of one class as one lock.
+/// A name for locks, which the order check treats as one lock ([`class!`](crate::class!)).
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};

@@ -1,5 +1,5 @@
-//! The clock that times waits and holds: the CPU's time stamp counter, because a slower clock would prolong critical
-//! sections. If the counter's rate is not constant, the system's clock is used instead.
+//! The clock of waits and holds: the CPU's time stamp counter, because a slower clock would prolong critical sections.
+//! If the counter's rate is not constant, the system's clock is used.
 
 #[cfg(feature = "std")]
 mod system {
@@ -37,7 +37,7 @@ mod ticks {
 
     use super::system;
 
-    /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed: the value orders no other access.
+    /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed: orders nothing.
     static TICK: AtomicU64 = AtomicU64::new(0);
     /// The value of [`TICK`] for the system's clock, whose ticks are nanoseconds.
     const SYSTEM: u64 = 1 << 32;

@@ -1,8 +1,8 @@
 //! The wrapper of a raw lock. Every acquisition and release goes through the wrapper.
 //!
-//! With [`Hook::WAITS`], the wrapper tries the lock. If the try fails, the wrapper calls the hook before and after the
-//! wait. With [`Hook::HOLDS`], it calls the hook before and after each acquisition, and before each release. Methods
-//! like `try_lock` call the hook only after success.
+//! With [`Hook::WAITS`], the wrapper tries the lock, and calls the hook before and after a wait. With [`Hook::HOLDS`],
+//! it calls the hook before and after each acquisition, and before each release. Methods like `try_lock` call the hook
+//! only after success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -175,7 +175,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits, and passes `token`, which names the wait, to tiptoe's agent (its code in the program) at the end.
+    /// Waits, and passes `token` to tiptoe's agent (its code in the program) at the end.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Must be short, because this thread holds the lock, and other threads may wait for the lock.
+            // Must be short, because other threads may wait for the lock.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }

@@ -14,7 +14,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{MutexKind, ReadKind, UpgradableKind, UpgradeKind, WriteKind};
 
-/// The interval at which a cancellable wait calls the caller's function `cancelled`.
+/// The interval at which a cancellable wait calls `cancelled`.
 ///
 /// ```
 /// assert_eq!(tiptoe_lock::SLICE.as_millis(), 1);
@@ -55,15 +55,15 @@ fn until(
 /// });
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex at a depth. The order check treats each depth of a class as a class of its own, so the thread
-    /// may hold mutexes of this class at other depths. Without a class the depth is ignored.
+    /// Locks the mutex at a depth, which the order check treats as a class of its own. So the thread may hold mutexes
+    /// of this class at other depths. Without a class the depth is ignored.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // All threads must take the accounts in one order, for example by address; the second has depth 1.
+    /// // All threads must order the accounts alike, for example by address; the second has depth 1.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);

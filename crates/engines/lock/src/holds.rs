@@ -1,13 +1,11 @@
 //! The hook [`Holds`].
 //!
-//! Each lock has one slot, its hook's fields, for a hold that is timed. Upgrades and downgrades continue the hold.
-//! Rules:
+//! Each lock has one slot for a timed hold. Upgrades and downgrades continue the hold. Rules:
 //!
 //! 1. A thread that stores its number in the slot owns the slot until it releases the lock.
-//! 2. A shared hold includes the owner's recursive reads. Only the owner may end it, because other threads read at the
-//!    same time. Any thread may end an exclusive hold, because guards may be sent to other threads.
-//! 3. If another thread released the owner's shared guard, the slot is stale. So an exclusive holder that is to be
-//!    timed frees the slot first.
+//! 2. A shared hold includes the owner's recursive reads, and only the owner may end it, because other threads read at
+//!    the same time. Any thread may end an exclusive hold, because guards may be sent to other threads.
+//! 3. If another thread released the owner's shared guard, the slot is stale. So an exclusive holder frees it.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -43,7 +41,7 @@ static HOLDS: Table<HOLD_ROWS> = Table::new();
 /// ```
 #[derive(Debug)]
 pub struct Holds<const EVERY: u32 = 64> {
-    /// How many acquisitions to skip before the next timed hold.
+    /// How many acquisitions to skip.
     left: AtomicU32,
     holder: AtomicUsize,
     again: AtomicU32,
@@ -73,7 +71,7 @@ impl<const EVERY: u32> Holds<EVERY> {
 }
 
 // Relaxed unless stated: the lock orders exclusive holders, and a reader takes the slot by an exchange of `holder`.
-// Readers may race on `left`; an update that is lost only shifts the next timed hold.
+// Readers may race on `left`, which only shifts the next timed hold.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -103,7 +101,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Exclusive {
             self.holder.store(0, Relaxed); // rule 3
         }
-        // Acquire: pairs with the Release in `released`, after the previous owner's last access to the slot.
+        // Acquire: pairs with the Release in `released`, so that the previous owner's accesses are done.
         let free = self
             .holder
             .compare_exchange(0, this_thread(), Acquire, Relaxed);

@@ -50,7 +50,7 @@ pub trait Hook: Sized {
     /// ```
     const INIT: Self;
 
-    /// Enables [`Hook::contention_begin`] and [`Hook::contention_end`], which are called only if a first try failed.
+    /// Enables [`Hook::contention_begin`] and [`Hook::contention_end`]. Before a wait, the lock is tried.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Nothing, Waits};
@@ -59,7 +59,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Enables all events but those of [`Hook::WAITS`]. They occur with and without a wait.
+    /// Enables all other events, which occur with and without a wait.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -189,7 +189,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode, way);
     }
 
-    /// Called when a held lock's mode was weakened, for example from exclusive to shared.
+    /// Called when a held lock's mode was weakened.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};

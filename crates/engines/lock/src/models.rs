@@ -1,5 +1,4 @@
-//! Loom models of the lock wrapper `Contended` and of the table of times. A *mutant* is a model with a likely mistake,
-//! which must fail.
+//! Loom models of the lock wrapper and of the table of times. A *mutant*, a model with a mistake, must fail.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +22,7 @@ use crate::kind::{Kind, MutexKind};
 use crate::table::Table;
 use crate::{Class, Unnamed};
 
-/// A raw mutex made by hand. `INIT` cannot be used, because loom's atomics are made at run time.
+/// `INIT` cannot be used, because loom's atomics are made at run time.
 struct Raw<T = ()>(AtomicU64, PhantomData<fn() -> T>);
 
 const FREE: u64 = 0;

@@ -1,16 +1,13 @@
 //! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
-//! A *class* is a name that locks share; a *depth* is a number with which a caller orders the locks of one class.
-//! Before a thread may wait for a lock, it adds edges to a graph: from the class of each lock that it holds to the
-//! class of the lock that it wants. An edge that closes a ring is reported, with the call sites and stack of each edge
-//! of the ring. Rules:
+//! A *class* is a name that locks share; a *depth* orders the locks of one class. Before a thread may wait for a lock,
+//! it adds edges to a graph: from the class of each lock that it holds to the class of the lock that it wants. An edge
+//! that closes a ring is reported, with the call sites and stack of each edge. Rules:
 //!
-//! 1. Only methods that may wait add edges. So no edge leads to a lock that `try_lock` takes, but once the lock is
-//!    held, edges lead from it.
-//! 2. A ring is reported only if, at each lock, the mode in which a thread wants it is blocked by the mode in which
-//!    the next thread holds it ([`rules`]).
-//! 3. If a thread wants a lock that it holds, or that has the class and depth of a lock that it holds, this is reported
-//!    at once, unless the two modes are compatible.
+//! 1. Only methods that may wait add edges. Edges lead from a lock that `try_lock` took, but not to it.
+//! 2. A ring is reported only if, at each lock, the holder's mode blocks the wanted mode ([`rules`]).
+//! 3. If a thread wants a lock that it holds, or a lock with a held lock's class and depth, this is reported at once,
+//!    unless the two modes are compatible.
 //! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is a class of its own, until it is dropped.
 //!
@@ -64,8 +61,7 @@ pub struct Order {
 
 impl Order {
     fn node(&self, lock: &Lock) -> u32 {
-        // Relaxed: the number publishes no data. A thread that loads 0 gets the number from the graph, which a mutex
-        // protects.
+        // Relaxed: the number publishes no data. A thread that loads 0 asks the graph, which has a mutex.
         let mut class = self.class.load(Relaxed);
         if class == 0 {
             class = match lock.class == TypeId::of::<Unnamed>() {

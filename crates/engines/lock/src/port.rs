@@ -1,5 +1,5 @@
-//! Sends waits to tiptoe's agent, its code in the program, while an agent is attached. A *port* is the static table in
-//! which the agent stores the addresses of the functions to call.
+//! Sends waits to tiptoe's agent, its code in the program, while one is attached. The agent stores the functions to
+//! call in a static table, the *port*.
 
 use core::marker::PhantomData;
 
@@ -28,8 +28,8 @@ pub fn is_traced() -> bool {
     PORT.is_open()
 }
 
-/// Reports that a wait begins. Returns a token, by which [`end`] names the wait. Must be inlined, because the agent
-/// reports the return address as the wait's call site.
+/// Reports that a wait begins. Returns a token for [`end`]. Must be inlined, because the agent reports the return
+/// address as the call site.
 #[inline]
 pub(crate) fn begin<C: Class>(address: usize, mode: u64) -> u64 {
     PORT.begin(ClassLabel::<C>::LABEL, address as u64 | mode << MODE_SHIFT)

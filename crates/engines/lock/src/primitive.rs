@@ -28,8 +28,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock tries again. A try at once would take the lock's cache line from the holder, and so delay
-/// the release.
+/// Pauses before the raw lock tries again. A try at once would take the cache line from the holder, and so delay the
+/// release.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {
@@ -37,8 +37,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Prefetches a cache line for writing. Without this, the line would be transferred twice: for the try, which reads,
-/// and for the wait, which writes. CPUs without this instruction ignore it.
+/// Prefetches a cache line for writing. Otherwise the line would be transferred twice: for the try, which reads, and
+/// for the wait, which writes. CPUs without the instruction ignore it.
 #[inline(always)]
 pub(crate) fn about_to_write<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

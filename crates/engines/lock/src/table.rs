@@ -73,13 +73,13 @@ impl Key {
     }
 }
 
-/// A thread's times for one key. The fields up to `held_back` are in one cache line, because they are used while the
-/// lock is held.
+/// A thread's times for one key. The fields up to `held_back`, which are used while the lock is held, share a cache
+/// line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry becomes ready. It is zero until then, so that a static table takes no
-    /// room in the program's file.
+    /// INVARIANT: initialised before the entry becomes ready. Zero until then, so that a static table takes no room in
+    /// the program's file.
     key: UnsafeCell<MaybeUninit<Key>>,
     /// The ticks that [`Entry::hold_back`] stored, plus one; 0 if none are stored.
     held_back: AtomicU64,
@@ -181,15 +181,15 @@ impl Entry {
         true
     }
 
-    /// Adds a duration. Only the entry's thread may call this.
+    /// Only the entry's thread may call this.
     #[inline]
     pub(crate) fn add_time(&self, time: Duration, outcome: Outcome) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.add(ns, outcome);
     }
 
-    /// Stores the ticks of a wait that got the lock. The thread's next wait adds them to the sums, because adding them
-    /// now would prolong a short critical section. Returns `false` if an earlier wait's ticks are still stored.
+    /// Stores the ticks of a wait that got the lock. The thread's next wait adds them, because adding them now would
+    /// prolong a short critical section. Returns `false` if an earlier wait's ticks are stored.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
@@ -200,7 +200,7 @@ impl Entry {
         is_free
     }
 
-    /// Adds the stored ticks to the sums. A concurrent reader may miss them.
+    /// Adds the stored ticks. A concurrent reader may miss them.
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn add_pending(&self) {
@@ -215,7 +215,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Adds `ns` to the sums. Relaxed throughout: counters order nothing. A reader may see some sums without `ns`.
+    /// Relaxed throughout: counters order nothing. A reader may see some sums without `ns`.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -354,8 +354,7 @@ impl<const N: usize> Table<N> {
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // The hash is multiplied after each part, because the numbers of threads with small stacks differ in few bits
-        // and would collide.
+        // Multiplied after each part, because the numbers of threads with small stacks differ in few bits.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -463,7 +462,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// The test's thread numbers are as close as those of threads with small stacks.
+    /// Threads with small stacks have numbers as close as these.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

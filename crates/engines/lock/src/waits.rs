@@ -43,8 +43,8 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// This thread's entry for the current wait. It is looked up before the wait, because a search after the wait would
-    /// prolong the critical section.
+    /// This thread's entry for the current wait, looked up before the wait, because a later search would prolong the
+    /// critical section.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }
 

@@ -16,7 +16,7 @@ type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A method that takes a lock: name, mode, whether its wait can time out or be cancelled, and the call.
+/// A method that takes a lock: name, mode, whether it can give up, and the call.
 type Way<L> = (&'static str, &'static str, bool, fn(&L) -> bool);
 
 fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {

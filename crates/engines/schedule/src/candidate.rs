@@ -2,9 +2,9 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {
-    /// The context switched labels or tasks, or a group was added, removed or changed.
+    /// A switch, or a group was added, removed or changed.
     Change,
-    /// The context rotates: waiting groups get slots.
+    /// A rotation, in which waiting groups get slots.
     Turn,
 }
 
@@ -28,8 +28,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Rank {
     pub(crate) is_flexible: bool,
     pub(crate) share: u32,
-    /// Decides between equal shares: `false` is served first. At a turn, it is `true` for running flexible groups; in
-    /// all other cases, for waiting groups.
+    /// Decides between equal shares: `false` is served first. At a turn, running flexible groups give way; in all other
+    /// cases, waiting groups do.
     pub(crate) gives_way: bool,
     /// 0 for the system, then labels from the outermost inwards, then the task.
     pub(crate) level: u32,

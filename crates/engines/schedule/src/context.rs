@@ -26,7 +26,7 @@ impl Task {
         Task::default()
     }
 
-    /// Adds a group for this task, which must not run now. A group with more events than slots never counts.
+    /// Adds a group for this task, which must not be running. A group with more events than slots never counts.
     pub fn add(
         &mut self,
         pmu: usize,
@@ -131,7 +131,7 @@ impl<P: Pmu> Context<P> {
         left
     }
 
-    /// Gives waiting groups a turn. The caller must call this every few milliseconds.
+    /// Gives waiting groups a turn; call this every few milliseconds.
     pub fn rotate(&mut self, now_ns: u64) {
         for unit in &mut self.units {
             unit.rotate(now_ns);

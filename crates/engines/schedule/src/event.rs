@@ -29,11 +29,11 @@ pub enum Target {
 pub enum Priority {
     /// Counts whenever its target runs. If it finds no slots, it is in error ([`State::Error`]).
     Pinned,
-    /// Takes turns with other flexible groups in the slots that pinned groups leave free.
+    /// Takes turns in the slots that pinned groups leave free.
     Flexible,
 }
 
-/// A request for a group of events that count together or not at all.
+/// A group of events that count together or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The PMU's index.
@@ -42,7 +42,7 @@ pub struct Request<'a> {
     pub target: Target,
     /// Whether the group may lose its slots.
     pub priority: Priority,
-    /// The events, each of which needs a slot.
+    /// The events; each needs a slot.
     pub events: &'a [Event],
 }
 
@@ -100,7 +100,7 @@ pub enum State {
     Waiting,
     /// The group counts.
     Running,
-    /// The group is pinned, but found no slots beside other pinned groups. It stays in error until it is enabled again.
+    /// The group is pinned, and other pinned groups have the slots. It stays in error until it is enabled again.
     Error,
 }
 

@@ -2,12 +2,12 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The longest enabled time over which a group's share, the part in which it counted, is computed. Half of a longer
+/// The longest enabled time from which a group's share (the part in which it counted) is computed. Half of a longer
 /// time is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// Each share is computed as if the group had been enabled for this time before, with an even share. Otherwise a new
-/// group, whose share is 0, would be served before all others.
+/// Each share is computed as if the group had an even share for this time before. Otherwise a new group's share of 0
+/// would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;

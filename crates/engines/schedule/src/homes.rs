@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use crate::set::GroupSet;
 use crate::{Label, Tree};
 
-/// `nearest` has an entry for each label, with and without groups, so that a switch between labels need not search
-/// upwards.
+/// `nearest` also has entries for labels without groups, so that a switch between labels need not search upwards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     homes: Vec<Home>,
@@ -25,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if neither the label nor a label above it has groups.
+/// A home's index; `None` if neither a label nor any above it has groups.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -116,7 +115,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes. A label has a smaller number than the labels below it, so its entry is made before theirs.
+    /// Links all homes. A label's number is smaller than those below it, so its entry is made first.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

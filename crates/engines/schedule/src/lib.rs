@@ -5,14 +5,14 @@
 //! miss what happens in between. Here a switch touches only events of the cgroups that the CPU leaves or enters.
 //!
 //! A [`Context`] is a CPU or a thread. It holds groups of events, each for a [`Target`]: the system, the current task,
-//! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope (a named section of the program) in a
-//! thread ([`Tree`]). While its target runs, a group counts if there are slots for all its events. Groups are *pinned*
-//! or *flexible* ([`Priority`]).
+//! or a *label* and all labels below it. A label is a cgroup on a CPU, or a scope (a section of code) in a thread
+//! ([`Tree`]). While its target runs, a group counts if there are slots for all its events. Groups are *pinned* or
+//! *flexible* ([`Priority`]).
 //!
 //! If no label that a switch leaves or enters has groups, the switch reads two words for each PMU that has groups of
 //! labels. While all groups fit the slots, a switch looks at the labels that it leaves or enters, and at how many slots
-//! the labels above them need. If not all groups fit, it sorts all groups that could count. A switch allocates only for
-//! a task with more groups than any earlier task.
+//! the labels above need. If not all fit, it sorts all groups that could count. A switch allocates only for a task with
+//! more groups than any earlier task.
 //!
 //! Invariants:
 //!
@@ -22,14 +22,13 @@
 //! 3. All flexible groups take turns in one order, whatever their targets (see `order.rs`).
 //! 4. A group's [`Times`] show how long it waited for slots.
 //!
-//! All contexts share a tree of labels. Before a caller deletes a label, it must call [`Context::forget`] on each
-//! context, because the label's groups would stay.
+//! All contexts share a tree. Before a label is deleted, its groups must be removed by [`Context::forget`].
 //!
 //! [`Rotation`] is a simpler scheduler: each slot keeps one open breakpoint event, and addresses take turns in the
 //! slots.
 //!
-//! The idea of touching only these cgroups' events is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup
-//! switch", 2019), which were refused because their rotation is unfair.
+//! The idea of such switches is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), which were
+//! refused because their rotation is unfair.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -6,10 +6,9 @@
 //! turn would starve the system's events if many cgroups run seldom. Serving the system's groups first would starve
 //! cgroups.
 //!
-//! Only groups that lose or gain slots are touched. Switches may happen every few microseconds. So that slots do not
-//! change hands as often, at a *change* (a switch, or a group added or removed) a running group keeps its slots until
-//! its share exceeds a waiting group's by [`LEAD`]. At a *turn* (a call every few ms) it loses its slots already to a
-//! waiting group with an equal share.
+//! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
+//! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
+//! [`LEAD`]. At a *turn*, every few ms, it loses its slots to a waiting group with an equal share.
 
 use alloc::vec::Vec;
 
@@ -22,8 +21,8 @@ use crate::{Pmu, State};
 const LEAD: u32 = WHOLE / 64;
 
 impl<P: Pmu> Unit<P> {
-    /// Returns the candidates in order. The caller must store the vector in `self.order` again, so that the next call
-    /// does not allocate.
+    /// Returns the candidates in order. The caller must store the vector in `self.order`; otherwise the next call
+    /// allocates.
     pub(crate) fn ordered(&mut self, now_ns: u64, why: ReassignCause) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
         order.clear();
@@ -70,8 +69,7 @@ impl<P: Pmu> Unit<P> {
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
-            // At a change, a flexible group that the PMU refuses must not displace running groups; it waits for its
-            // turn.
+            // At a change, a flexible group that the PMU refuses must not displace others.
             if !counts && (candidate.is_pinned() || why == ReassignCause::Turn) {
                 self.evict_for_first(&order[rank..], now_ns);
             }
@@ -85,8 +83,8 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group).is_running() || set.put_in(candidate.group, now_ns, pmu)
     }
 
-    /// Removes flexible groups, from the end of `order`, until the PMU accepts its first group. The caller then adds
-    /// the removed groups again where they fit.
+    /// Removes flexible groups, from the end of `order`, until the PMU accepts the first group. The caller then adds
+    /// removed groups where they fit.
     #[cold]
     fn evict_for_first(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {

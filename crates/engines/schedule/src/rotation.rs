@@ -11,7 +11,7 @@ pub trait Slots {
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
-/// The error that more events are pinned than there are slots.
+/// More events are pinned than there are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyPinned {
     /// The number of pinned events.
@@ -28,8 +28,8 @@ impl fmt::Display for TooManyPinned {
 
 impl core::error::Error for TooManyPinned {}
 
-/// Lets numbered events take turns in slots; pinned events always keep theirs. Times are in ns, of any clock that never
-/// goes back.
+/// Lets numbered events take turns in slots; pinned events keep theirs. Times are in ns of any clock that never goes
+/// back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,

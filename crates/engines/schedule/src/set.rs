@@ -1,4 +1,4 @@
-//! The groups of events of one target on one PMU, and the target's running time.
+//! A target's groups of events on one PMU, and the target's running time.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! Simulates, reproducibly, which events would count in a trace of switches between labels (cgroups or scopes). CPUs
-//! share nothing, so each CPU is run separately ([`Cpu::run`]) and the outcomes are added.
+//! Simulates, reproducibly, which events would count in a trace of switches of labels (cgroups or scopes). CPUs share
+//! nothing, so each is run separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
@@ -7,8 +7,8 @@
 //! - The cost is the number of events added or deleted ([`Outcome::operations`]).
 //! - Operations run one after another, and each takes time. So an event that a switch deletes and adds again misses
 //!   what happens between these operations ([`GroupOutcome::blind_ns`]).
-//! - Each time that a label runs, events happen at another random rate, 0.5 to 1.5 times the mean. So the scaled count
-//!   of a group that missed a part has an error ([`GroupOutcome::error`]).
+//! - Each time that a label runs, events happen at another random rate, 0.5 to 1.5 times the mean. So a scaled count
+//!   has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -33,7 +33,7 @@ pub struct Machine<'a> {
     pub groups: &'a [GroupRequest],
     /// The number of a CPU's counters.
     pub slots: u32,
-    /// The time between turns, at which waiting groups get slots.
+    /// The time after which waiting groups get slots.
     pub turn_ns: u64,
     /// The time to add or delete an event.
     pub operation_ns: u64,
@@ -99,7 +99,7 @@ impl Machine<'_> {
 }
 
 impl Cpu<'_> {
-    /// Runs the CPU until `end_ns`. `switches` must be in order of time; `seed` selects the random rates.
+    /// Runs switches, in order of time, until `end_ns`.
     pub fn run(&mut self, switches: impl IntoIterator<Item = Switch>, end_ns: u64, seed: u64) {
         self.run_each(switches, end_ns, seed, |_| {});
     }

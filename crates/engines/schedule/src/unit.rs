@@ -1,4 +1,4 @@
-//! A PMU, and the groups of events that a context (a CPU or a thread) has on it.
+//! A PMU, and the groups of events that a CPU or thread has on it.
 
 use alloc::vec::Vec;
 
@@ -10,15 +10,15 @@ use crate::{Label, Pmu, State, Target, Tree};
 /// Which events a switch of labels (cgroups or scopes) deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels that the switch leaves or enters, and of groups that gain or lose slots.
+    /// Events of the labels left and entered, and of groups that gain or lose slots.
     #[default]
     Changed,
-    /// All events of PMUs that have groups of labels. Only for comparison in simulations.
+    /// All events of PMUs that have groups of labels. For comparison only.
     Everything,
 }
 
-/// INVARIANT between two calls, where a home is a label with groups, and the *present* groups are the system's, the
-/// task's, and those of `here` and the homes above:
+/// INVARIANT between two calls. A *home* is a label with groups; *present* are the groups of the system, of the task,
+/// of `here` and of the homes above.
 ///
 /// 1. Only present groups count, and those that count fit the slots.
 /// 2. While all present groups fit, all count, unless the PMU refuses some.
@@ -31,7 +31,7 @@ pub(crate) struct Unit<P> {
     pub(crate) homes: Homes,
     /// The running label's home, or the nearest home above.
     pub(crate) here: HomeIndex,
-    /// Empty between calls. Its memory is kept, so that a switch does not allocate.
+    /// Empty between calls, but kept, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
 }
 
@@ -60,8 +60,7 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves the homes that contain `here` but not `to`, and enters the homes that contain `to` but not `here`. Starts
-    /// no group.
+    /// Leaves the homes that contain only `here`, and enters the homes that contain only `to`. Starts no group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;
@@ -191,8 +190,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts the pinned groups that find no slots into the error state. Pinned groups that already count keep their
-    /// slots.
+    /// Puts pinned groups without slots in error. Pinned groups that already count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

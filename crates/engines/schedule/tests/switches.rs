@@ -1,4 +1,4 @@
-//! Tests that after each switch the expected groups count, and that only the expected groups were touched.
+//! Tests that after each switch the expected groups count, and only the expected groups were touched.
 
 mod support;
 

@@ -23,7 +23,7 @@ fn library(base: u64, part: RuntimePart) -> Library {
     }
 }
 
-/// Walks a stack with return addresses at 0x100, 0x120 and so on; returns the caller's site, via and frame.
+/// Walks a stack with return addresses at 0x100, 0x120 and so on.
 fn caller(frames: &Frames, stack: &[u64]) -> [u64; 3] {
     let load = |at: u64| match (at - 0x100) % 0x20 {
         0 => stack
@@ -55,7 +55,7 @@ fn the_runtimes_frames_are_stepped_over() {
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // The call before 0x8180 is in the last function with a row, the call before 0x1181 in a function without.
+        // 0x8180 returns into the last function with a row, 0x1181 into a function without.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),

@@ -1,5 +1,5 @@
-//! The graph of lock orders. A node is a class of locks, at one depth of the class. An edge means that a thread held a
-//! lock of one node and wanted a lock of another node.
+//! The graph of lock orders. A node is a class of locks at one depth. An edge means that a thread held a lock of one
+//! node and wanted a lock of another.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -89,8 +89,7 @@ impl Graph {
         ring.map_or(AddedEdge::New, AddedEdge::Ring)
     }
 
-    /// Returns the shortest path of edges from `edge.to` to `edge.from` on which each edge's thread would wait for the
-    /// next edge's thread.
+    /// Returns the shortest path of edges from `edge.to` to `edge.from` on which each thread waits for the next.
     fn path_back(&self, edge: Edge) -> Option<Vec<Edge>> {
         let start: WantedNode = (edge.to, edge.wanted_as);
         let mut came_by: HashMap<WantedNode, (Edge, WantedNode)> = HashMap::new();

@@ -18,22 +18,20 @@ const SEEN_LEN: usize = 256;
 thread_local! {
     static HELD_LOCKS: RefCell<Vec<HeldLock>> = const { RefCell::new(Vec::new()) };
     static SEEN: [Cell<Option<Edge>>; SEEN_LEN] = const { [const { Cell::new(None) }; SEEN_LEN] };
-    /// Set while the validator runs. The validator then ignores locks that the reporter takes, which could otherwise
-    /// call the validator and the reporter again, without end.
+    /// Set while the validator runs, because a reporter that takes a checked lock would recurse without end.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases by threads that got the guard from another thread, the sender: the lock's address and the release's number.
+/// Releases by threads that got the guard from another thread, the sender: the lock's address, the release's number.
 /// The sender's next check removes the lock from its list, if the number is above the entry's `since`. If several
-/// threads read the lock, another reader's check may wrongly remove that reader's entry instead.
+/// threads read the lock, another reader may wrongly remove its own entry instead.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
-/// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders accesses to the releases.
+/// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The last number in [`LET_GO`]. Relaxed: the released lock itself orders its release before its next acquisition,
-/// which loads this number.
+/// The last number in [`LET_GO`]. Relaxed: the lock itself orders a release before the next acquisition, which loads
+/// this number.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most releases in [`LET_GO`]. A new release then replaces the oldest, whose sender may have ended and would never
-/// remove it.
+/// The most releases in [`LET_GO`]. A new release replaces the oldest, whose sender may have ended.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +61,7 @@ impl HeldLock {
 
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
-        // In an ending thread the list may be dropped already; then there is nothing to do.
+        // An ending thread may have dropped its list.
         HELD_LOCKS.try_with(work).unwrap_or(());
     }
 }
@@ -164,7 +162,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
         to: wanted.node,
         wanted_as: wants,
     };
-    // The place is taken from the product's upper bits, which depend on all bits of `mixed`.
+    // The product's upper bits depend on all bits of `mixed`.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
     let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % SEEN_LEN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {

@@ -1,4 +1,4 @@
-//! Whether a thread that wants a lock in one mode waits for a thread that holds the lock in another mode.
+//! Whether a thread that wants a lock in one mode waits for a thread that holds it in another.
 //!
 //! A reader counts as waiting for a reader: a writer may wait for the reader that holds the lock, and a waiting writer
 //! blocks new readers. A recursive reader waits only for writers. An upgrade waits only for readers, because only one

@@ -1,12 +1,12 @@
-//! Simulates an alternative way to count for labels (cgroups or scopes). At each switch, what groups of the whole
-//! system have counted since the last switch is charged to the label that ran, and to the labels above it.
+//! Another way to count for labels (cgroups or scopes): at each switch, what groups of the system counted since the
+//! last switch is charged to the label that ran and to the labels above it.
 
 use alloc::vec::Vec;
 
 use super::{Cpu, GroupOutcome, Outcome, Switch};
 use crate::{Label, State, Times};
 
-/// A CPU with groups of the whole system, and what is charged to each label.
+/// A CPU with groups of the system, and what is charged to each label.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,

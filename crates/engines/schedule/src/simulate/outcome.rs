@@ -12,9 +12,9 @@ pub struct Outcome {
     pub switches: u64,
     /// The simulated time of all CPUs.
     pub ns: u64,
-    /// How often an event was added to a PMU.
+    /// How often an event was added.
     pub added: u64,
-    /// How often an event was deleted from a PMU.
+    /// How often an event was deleted.
     pub deleted: u64,
 }
 
@@ -26,11 +26,11 @@ pub struct GroupOutcome {
     /// How long the group's first event was absent during switches that deleted and added it. `times` does not show
     /// this, because a real scheduler cannot measure it.
     pub blind_ns: u64,
-    /// Whether the group is pinned and was without a slot on some CPU at the end.
+    /// Whether the group is pinned and had no slot on some CPU at the end.
     pub in_error: bool,
-    /// The number of events that were counted.
+    /// The number of counted events.
     pub count: u64,
-    /// The number of events that happened, counted or not.
+    /// The number of all events, counted or not.
     pub work: u64,
 }
 

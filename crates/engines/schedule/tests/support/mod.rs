@@ -1,4 +1,4 @@
-//! A simulated PMU that counts, and checks that the scheduler calls it correctly.
+//! A simulated PMU that counts, and checks its caller.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod model;
@@ -12,7 +12,7 @@ use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 pub struct Counters {
     pub slots: u32,
     pub work: u64,
-    /// The events that count, each with the value of `work` when it was added.
+    /// The events that count, each with `work` at its addition.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
     /// Events added (`true`) and deleted since the log was cleared.

@@ -175,7 +175,6 @@ fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
         .map(|index| format!("{name}_{index}"))
         .collect();
     run(text, &format!("run0_{name}"), place, &direct);
-    // The last caller calls every function.
     let chain: Vec<String> = (1..=5)
         .map(|level| format!("caller{level}_{name}"))
         .collect();

@@ -2,9 +2,7 @@
 //!
 //! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
 //!   parent. The cases are no counting, events of the system, perf's events of cgroups (with and without events of the
-//!   system), a bpftrace script, and three of tiptoe. In the first, the kernel counts for each task, so nothing runs at
-//!   a switch. In the second, each switch adds up the task's time, faults and switches. In the third, each switch reads
-//!   events.
+//!   system), a bpftrace script, and three of tiptoe ([`counting::CountingCase`]).
 //! - `switch on each CPU`: a pair of such tasks on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
 //! - `ring`: many tasks, each in its own cgroup, hand a byte round.
@@ -15,7 +13,7 @@
 //! - `blind`: how long an event of the system, a clock, does not count at each switch: its enabled time minus its
 //!   count.
 //!
-//! perf's events are opened as `perf stat --for-each-cgroup` opens them.
+//! perf's events are those of `perf stat --for-each-cgroup`.
 
 use std::time::{Duration, Instant};
 

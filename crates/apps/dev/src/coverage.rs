@@ -130,9 +130,8 @@ impl Holder {
 /// distance becomes the next instruction's first byte, and must trap there. The lowest byte that traps is 0x06.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program. For such jumps, the
-/// memory before the heap is too near, and the memory after it too far. The kernel chooses the heap's distance at
-/// random.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, at a random distance. For
+/// such jumps, the memory before the heap is too near, and the memory after it too far.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -30,7 +30,7 @@ pub enum Error {
     /// The benched program did not compile.
     #[error("the benched program does not compile: {0}")]
     Compile(String),
-    /// No source of a project to build was named.
+    /// No source to build was named.
     #[error(
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
@@ -41,7 +41,7 @@ pub enum Error {
     /// Some functions were not probed.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
-    /// Too many traps' probes were looked up in the way (with or without a lock) that is not measured.
+    /// Too many traps' probes were looked up in another way than the measured one.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
     /// Some functions still have their probes after a detach.

@@ -186,7 +186,6 @@ impl Tiptoe {
 
 impl Drop for Tiptoe {
     fn drop(&mut self) {
-        // Fails only if tiptoe has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

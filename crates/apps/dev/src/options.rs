@@ -1,7 +1,7 @@
 /// How much a bench measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The bytes of tiptoe's agent, the library that tiptoe loads into a traced program.
+    /// The bytes of tiptoe's agent, its code in a traced program.
     pub agent: &'static [u8],
     /// How often each case is measured.
     pub rounds: usize,

@@ -1,4 +1,3 @@
-// Clocks, and a measurement of the longest time that a thread did not run.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>

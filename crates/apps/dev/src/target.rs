@@ -165,7 +165,6 @@ impl Drop for Target {
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // These fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Measures cases in turns, so that a change of the machine's speed affects all alike.
+//! Measures cases in turns.
 
 use crate::error::Error;
 use crate::table::{Table, median_and_spread};

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// The recorder's command. Its buffer is large, because uftrace would look cheaper if it dropped records.
+/// The recorder's command, with a large buffer, because dropping records would look cheaper.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
 /// Adds the rows. `plain` is the bench's program, whose functions are not compiled for a tracer.

@@ -33,7 +33,7 @@ use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
 
-/// The least percentage of traps whose probe must be looked up in the case's way (with or without a lock).
+/// The least percentage of traps whose probe must be looked up in the case's way.
 const LEAST_PERCENT: u64 = 90;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {

@@ -88,7 +88,7 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // The compiler's temporary files are in this folder, which the bench removes. A killed compiler leaves its files.
+    // The bench removes this folder; a killed compiler leaves its temporary files.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {

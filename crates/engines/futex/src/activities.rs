@@ -78,7 +78,7 @@ impl<'a> Activities<'a> {
         let innermost = noted().last()?;
         let wait = self.get(innermost, self.sp(innermost));
         self.0.store(sp_word(innermost), 0);
-        // A slot has no address if a handler interrupted `push` and jumped out.
+        // A slot has no address if a handler interrupted `push`.
         wait.or_else(|| self.pop_left(sp))
     }
 

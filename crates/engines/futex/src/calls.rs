@@ -71,7 +71,6 @@ pub(crate) struct EndedWait {
 }
 
 impl Call {
-    /// Returns the return address in libc, with the operation in the bits above.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -253,7 +252,6 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Counts a wait: in its entry's calls, and in the entry's word `end`.
     #[inline(always)]
     pub(crate) fn count(&self, wait: &Activity, end: u32) -> Option<Entry<'a>> {
         let entry = self.entry(&Key {

@@ -1,8 +1,8 @@
 //! A thread's sums of its waits, by address and call site.
 //!
-//! A thread takes an entry by storing the key's address, then stores the rest of the key. A signal handler that runs in
-//! between takes another entry for the same key. So tiptoe must add up entries with equal keys. Each addition is one
-//! instruction, because a handler's addition between a load and a store would be lost.
+//! A thread takes an entry by storing the key's address, then stores the rest. A signal handler that runs in between
+//! takes another entry for the same key, so tiptoe must add up such entries. Each addition is one instruction, because
+//! a handler's addition between a load and a store would be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -19,7 +19,7 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The last return address in libc, with the futex operation in the bits above.
+    /// The return address in libc, with the futex operation in the bits above.
     pub via: u64,
     /// The thread's scope, a node of [`tiptoe_wire::scopes`].
     pub scope: u64,
@@ -39,7 +39,7 @@ impl<'a> Entries<'a> {
         Entries(words)
     }
 
-    /// Returns a key's entry, which may be new; `None` if no probed entry is free.
+    /// Returns a key's entry, which may be new; `None` if none is free.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
@@ -100,7 +100,7 @@ impl Entry<'_> {
         self.0.add_own(word as usize, count);
     }
 
-    /// Adds how many readers held the rwlock when a wait began.
+    /// Adds how many readers held the rwlock.
     #[cold]
     pub fn found_readers(&self, readers: u64) {
         self.add(entry::READERS, readers);

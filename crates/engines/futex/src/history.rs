@@ -72,7 +72,6 @@ pub struct HandOvers<'a> {
     left: u32,
 }
 
-/// How many records are sorted by time at once.
 const AHEAD: usize = 4;
 
 /// Hand-overs, newest first. Records may be out of order, because a thread may be preempted between reading the clock
@@ -82,7 +81,6 @@ pub struct InOrder<'a> {
     ahead: [Option<HandOver>; AHEAD],
 }
 
-/// Returns the indices of a lock's ring and of its family's count.
 pub(crate) fn ring(lock: u64) -> (usize, usize) {
     let hash = (lock >> 2).wrapping_mul(HASH);
     let ring = match BITS {

@@ -1,5 +1,5 @@
-//! Loom models of the board (the last wakes), of walks to the user's call site, and of a thread that a signal handler
-//! interrupts before each memory access in turn. A *mutant*, a model with an error, must fail.
+//! Loom models of the board (the last wakes), of walks, and of a thread that a signal handler interrupts before each
+//! memory access in turn. A *mutant*, a model with an error, must fail.
 
 extern crate std;
 

@@ -2,9 +2,9 @@
 //!
 //! A walk goes from a futex call to the user's call site. It is slow, because each step must search a rule for the
 //! previous return address. But walks from one return address mostly take the same path. If a path's rules need only
-//! the stack pointer, its return addresses are at fixed distances on the stack. So these distances and addresses are
-//! cached under the first address. A later walk reads the stack at these distances, and compares the addresses. Only
-//! the last address, the user's, may differ. If it does, it is looked up, because it may be in a library.
+//! the stack pointer, its return addresses are at fixed distances on the stack. These distances and addresses are
+//! cached. A later walk reads the stack at the distances, and compares the addresses. Only the last address, the
+//! user's, may differ; it is then looked up, because it may be in a library.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
 //! user's until the library is added. A signal handler may walk while its thread stores a path. So storing the first
@@ -49,9 +49,9 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// The path is not cached, but a slot is free.
+    /// Not cached, but a slot is free.
     Nothing,
-    /// The path is not cached, and no slot is free for it.
+    /// Not cached, and no slot is free.
     Unkept,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct PathSlot<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the paths in a thread's slab (its own words in shared memory).
+    /// Returns the paths in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Paths(words)
     }
@@ -76,7 +76,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Looks up a path. `load` reads the stack; `is_users` returns whether an address is outside the libraries.
+    /// Looks up a path. `load` reads the stack.
     #[inline(always)]
     pub(crate) fn look(
         &self,
@@ -201,7 +201,7 @@ mod tests {
         frames
     }
 
-    /// Reads `stack`, which has return addresses at 0x100, 0x120 and so on, and a saved %rbp of 0 below each of them.
+    /// Reads `stack`: return addresses at 0x100, 0x120 and so on, with a saved %rbp of 0 below each.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),

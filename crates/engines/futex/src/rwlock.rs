@@ -5,11 +5,11 @@
 //! | 0 to 3 | flags; from bit 3 on, how many threads read or want to read |
 //! | 8 to 11 | the futex of readers that wait for a writer's release, and of the next writer |
 //! | 12 to 15 | the futex of the other waiting writers |
-//! | 24 to 27 | the id of the thread that holds the rwlock to write |
+//! | 24 to 27 | the writing thread's id |
 
 const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
-/// Offset of the id of the thread that holds the rwlock to write.
+/// Offset of the writing thread's id.
 pub const WRITER: u64 = 24;
 /// In the first word: a writer holds the rwlock or is next to hold it.
 const WRITE_PHASE: u32 = 1;
@@ -40,7 +40,7 @@ pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
 pub fn readers(word: u32) -> u32 {
     match word & WRITE_PHASE {
         0 => word >> COUNT_SHIFT,
-        // No reader holds the rwlock; the counted threads wait to read.
+        // The counted threads wait to read.
         _ => 0,
     }
 }

@@ -7,8 +7,8 @@
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
 //! function without a row. If there is no such function, the walk returns the innermost call in the mixed library.
 //!
-//! All waits need the same few rows, so found rows are cached for ever, by a hash of the return address. tiptoe adds
-//! libraries while threads walk, and never removes a library.
+//! All waits need the same few rows, so found rows are cached for ever, by a hash of the return address. tiptoe may add
+//! libraries while threads walk.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -270,7 +270,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns only two words, which registers can return; stores the third in `via`.
+    /// Returns two words, as many as registers can return.
     #[cold]
     #[inline(never)]
     fn walk_cold(

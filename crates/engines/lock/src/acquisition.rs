@@ -21,7 +21,7 @@ pub struct Lock {
     pub name: &'static str,
     /// The lock's class.
     pub class: TypeId,
-    /// The number that orders the lock in its class: see [`lock_nested`](crate::MutexExt::lock_nested).
+    /// The lock's depth: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
     /// The call that takes or releases the lock; a line in lock_api when a guard is dropped, because a destructor does
     /// not know its caller.

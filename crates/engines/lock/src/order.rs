@@ -11,8 +11,7 @@
 //! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is a class of its own, until it is dropped.
 //!
-//! The list of held locks is thread-local. A mutex protects the graph. Each thread caches its edges, so that it takes
-//! the mutex rarely.
+//! The list of held locks is thread-local. A mutex protects the graph, so each thread caches its edges.
 
 #[cfg(feature = "validate")]
 mod always;

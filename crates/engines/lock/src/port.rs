@@ -1,5 +1,4 @@
-//! Sends waits to tiptoe's agent, its code in the program, while one is attached. The agent stores the functions to
-//! call in a static table, the *port*.
+//! Sends waits to tiptoe's agent, its code in the program, through a *port*, a table that the agent fills.
 
 use core::marker::PhantomData;
 

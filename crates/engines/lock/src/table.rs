@@ -127,7 +127,7 @@ pub struct TableRow {
     pub name: &'static str,
     /// The mode in which the lock was taken.
     pub mode: Mode,
-    /// The call site that took the lock.
+    /// The call site.
     pub site: &'static Location<'static>,
     /// The durations of all waits or holds.
     pub times: Histogram,
@@ -373,7 +373,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site. A duration that is being added may be missing.
+    /// Returns a row for each lock, mode and call site.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();

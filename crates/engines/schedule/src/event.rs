@@ -62,11 +62,11 @@ pub struct GroupId {
 pub enum AddError {
     /// The group has no events.
     Empty,
-    /// The context has no PMU with this index.
+    /// The context has no such PMU.
     NoPmu,
     /// The tree has no such label.
     NoLabel,
-    /// The group has more events than the PMU has slots.
+    /// The group has more events than slots.
     TooLarge {
         /// The number of events.
         events: usize,
@@ -100,7 +100,7 @@ pub enum State {
     Waiting,
     /// The group counts.
     Running,
-    /// The group is pinned, and other pinned groups have the slots. It stays in error until it is enabled again.
+    /// Other pinned groups have the slots of this pinned group, which stays in error until it is enabled.
     Error,
 }
 

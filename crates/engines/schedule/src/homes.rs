@@ -24,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if neither a label nor any above it has groups.
+/// A home's index; `None` without a home.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {

@@ -51,7 +51,7 @@ struct RotatedEvent {
 
 impl Rotation {
     /// Returns a rotation that runs nothing yet. Of n flexible events, number `first` modulo n gets a slot first, so
-    /// that the caller can vary which event sees a program's start.
+    /// that callers can vary which event sees a program's start.
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();

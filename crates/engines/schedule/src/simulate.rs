@@ -3,10 +3,10 @@
 //!
 //! The model:
 //!
-//! - Which group of events has slots is exact, because the real scheduler decides.
+//! - Which group of events has slots is exact, because the scheduler itself decides.
 //! - The cost is the number of events added or deleted ([`Outcome::operations`]).
-//! - Operations run one after another, and each takes time. So an event that a switch deletes and adds again misses
-//!   what happens between these operations ([`GroupOutcome::blind_ns`]).
+//! - Each operation takes time. So an event that a switch deletes and adds again misses what happens in between
+//!   ([`GroupOutcome::blind_ns`]).
 //! - Each time that a label runs, events happen at another random rate, 0.5 to 1.5 times the mean. So a scaled count
 //!   has an error ([`GroupOutcome::error`]).
 

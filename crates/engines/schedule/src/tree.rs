@@ -59,7 +59,7 @@ impl Tree {
         self.parents.get(label.0 as usize).copied().flatten()
     }
 
-    /// Returns the label and all labels above it, the root last.
+    /// Returns the label and all above it.
     pub fn path(&self, label: Label) -> impl Iterator<Item = Label> + '_ {
         core::iter::successors(Some(label), |label| self.parent(*label))
     }

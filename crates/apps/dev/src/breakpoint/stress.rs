@@ -27,7 +27,7 @@ pub struct Stress {
     pub cpu_targets: Option<u32>,
     /// The number of a CPU's slots.
     pub slots: u32,
-    /// The number of CPUs for which the accounting has slots.
+    /// The number of CPUs in the accounting.
     pub cpus: u32,
     /// How often each case is measured.
     pub rounds: usize,

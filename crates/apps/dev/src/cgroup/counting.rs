@@ -126,7 +126,6 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // These fail only if bpftrace has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

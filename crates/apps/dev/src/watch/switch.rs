@@ -27,7 +27,7 @@ fn name(case: SwitchCase) -> String {
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     let mut program = workshop.start(None)?;
-    // The first question starts the two threads, which must exist before the watch begins.
+    // Both threads must exist before the watch begins.
     program.ask("switch 1")?;
     let address = address(&mut program)?;
     let ms = 10 * options.ms;

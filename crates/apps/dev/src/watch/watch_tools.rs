@@ -80,7 +80,6 @@ impl OtherWatcher {
 
 impl Drop for OtherWatcher {
     fn drop(&mut self) {
-        // These fail if the tool has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

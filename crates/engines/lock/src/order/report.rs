@@ -45,7 +45,7 @@ pub struct Side {
     pub address: usize,
     /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// The number that orders the lock in its class: see [`lock_nested`](crate::MutexExt::lock_nested).
+    /// The lock's depth: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
     /// The mode in which the lock is held or wanted.
     pub mode: Mode,

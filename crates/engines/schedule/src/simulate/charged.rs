@@ -22,7 +22,7 @@ struct TimedCount {
 }
 
 impl<'a> Charges<'a> {
-    /// Returns `cpu`, which must be at time 0, without charges.
+    /// Returns a CPU at time 0, without charges.
     pub fn new(cpu: Cpu<'a>) -> Charges<'a> {
         let groups = cpu.ids.len();
         Charges {
@@ -39,7 +39,7 @@ impl<'a> Charges<'a> {
             .run_each(switches, end_ns, seed, |cpu| charge(cpu, charged, last));
     }
 
-    /// Returns the groups' outcomes; then, for each label, what was charged from each group.
+    /// Returns the groups' outcomes, then each label's.
     pub fn outcome(&self, labels: impl Iterator<Item = Label>) -> Outcome {
         let mut outcome = self.cpu.outcome();
         let count = outcome.groups.len();

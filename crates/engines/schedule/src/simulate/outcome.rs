@@ -8,7 +8,7 @@ use crate::Times;
 pub struct Outcome {
     /// The groups, in the order of the request.
     pub groups: Vec<GroupOutcome>,
-    /// Switches from one label (a cgroup, a scope) to another.
+    /// Switches of labels (cgroups or scopes).
     pub switches: u64,
     /// The simulated time of all CPUs.
     pub ns: u64,
@@ -23,14 +23,14 @@ pub struct Outcome {
 pub struct GroupOutcome {
     /// How long the group was enabled, and how long it counted.
     pub times: Times,
-    /// How long the group's first event was absent during switches that deleted and added it. `times` does not show
-    /// this, because a real scheduler cannot measure it.
+    /// How long the group's first event was absent during switches that deleted and added it. A real scheduler cannot
+    /// measure this.
     pub blind_ns: u64,
     /// Whether the group is pinned and had no slot on some CPU at the end.
     pub in_error: bool,
     /// The number of counted events.
     pub count: u64,
-    /// The number of all events, counted or not.
+    /// The number of all events.
     pub work: u64,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Prices {
     pub(super) global_mutex: Holds,
     /// The added time of a task's call under one mutex if another CPU held the mutex last.
     pub(super) handed: Ps,
-    /// The added time of a call if another CPU wrote the line of a shard (a lock and its data) or of the header.
+    /// The added time if another CPU wrote the line of a shard (a lock and its data) or of the header.
     pub(super) moved: Ps,
 }
 
@@ -230,14 +230,14 @@ impl Act<f64> for Turns {
                     let begun = Instant::now();
                     for round in 0..TURNS {
                         let mine = 2 * round + me as u32;
-                        // Acquire: pairs with the Release below in the other thread.
+                        // Acquire: pairs with the other thread's Release below.
                         while turn.load(Ordering::Acquire) != mine {
                             spin_loop();
                         }
                         if slots.reserve(request) {
                             slots.release(request);
                         }
-                        // Release: pairs with the Acquire above in the other thread.
+                        // Release: pairs with the Acquire above.
                         turn.store(mine + 1, Ordering::Release);
                     }
                     begun.elapsed()

@@ -3,8 +3,8 @@
 //!
 //! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every acquisition
 //! watched (`every`). The order of the cases changes, so that a change of the machine's speed affects all alike. The
-//! page cache is dropped before each build. Rounds end at their limit, or when the 95% interval of `contended` extends
-//! at most half a percentage point to each side.
+//! page cache is dropped before each build. Rounds end when the 95% interval of `contended` is narrow enough, or at
+//! their limit.
 //!
 //! Most processes of a build have one thread and rarely wait for mmap_lock. So `faults` compares the same cases on the
 //! threads of one process, which map, touch and unmap memory.

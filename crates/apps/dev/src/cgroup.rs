@@ -35,7 +35,7 @@ const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
 /// How often the byte is handed on, in about 10 ms, for each requested ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor by which `ring` runs longer, because each task must run many times until times are steady.
+/// The factor by which `ring` runs longer, until times are steady.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {

@@ -212,7 +212,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Waits until the trace has detached. Its error is ignored, because the bench already returns another.
+        // Waits until the trace has detached.
         let _ = self.end();
     }
 }

@@ -3,7 +3,7 @@
 //! - `preparing`: tiptoe reads a debug file of 1 GB, before it attaches; the result includes the time for which tiptoe
 //!   lets an attach continue after the signal
 //! - `counting`: tiptoe counts with one of its commands, and must detach and report
-//! - `ending`: a second SIGINT follows the first at once
+//! - `ending`: a second SIGINT follows at once
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

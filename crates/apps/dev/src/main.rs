@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints to stdout. A closed pipe is no error.
+/// A closed pipe is no error.
 fn print(report: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(report.as_bytes()) {

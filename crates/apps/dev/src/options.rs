@@ -9,7 +9,7 @@ pub struct Options {
     pub pairs: usize,
     /// The time of each measurement.
     pub ms: u32,
-    /// The numbers of threads to measure with, the largest last.
+    /// The numbers of threads, the largest last.
     pub threads: Vec<u32>,
 }
 

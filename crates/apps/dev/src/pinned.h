@@ -10,7 +10,6 @@ static void pin_to_cpu(int thread) {
         if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
-        // If this fails, two threads may share a CPU, and rates are lower.
         sched_setaffinity(0, sizeof one, &one);
         return;
     }

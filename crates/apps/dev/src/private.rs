@@ -1,5 +1,3 @@
-//! A folder for programs that a bench compiles and runs.
-
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

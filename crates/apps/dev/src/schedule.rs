@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // 10 simulated ms for each requested ms, so that by default (8 ms) each CPU makes 400 switches.
+    // 10 simulated ms for each requested ms: by default, 400 switches of each CPU.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {

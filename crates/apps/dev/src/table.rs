@@ -16,7 +16,7 @@ pub struct Table {
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// Remarks of a sentence each, for example on skipped cases.
+    /// Remarks, for example on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

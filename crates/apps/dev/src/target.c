@@ -154,7 +154,6 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// After an empty handler, the program continues behind the int3.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

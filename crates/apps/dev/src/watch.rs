@@ -1,4 +1,4 @@
-//! `tiptoe-dev bench watch`: the cost of watching a variable, with tiptoe, the kernel's breakpoints, perf and gdb.
+//! `tiptoe-dev bench watch`: the cost of watching a variable, with tiptoe and other tools.
 //!
 //! - `hit`: a watched store. The kernel counts the store (`count`), writes it into a ring, without or with the callers,
 //!   or reports it by a signal. Other cases are `tiptoe watch` (with value and callers), `perf record` and gdb.

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(on(&waits), [1000, 950]);
         waits.push(&wait(950));
         assert_eq!(on(&waits), [1000, 950]);
-        // A handler waits on a stack of its own.
+        // On another stack.
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));

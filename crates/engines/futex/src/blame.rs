@@ -7,7 +7,7 @@
 //! | time | charged to |
 //! |---|---|
 //! | until the first hand-over | the holder at the beginning |
-//! | from one hand-over to the next | the holder that the first names |
+//! | from one hand-over to the next | the holder that the first hand-over names |
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!

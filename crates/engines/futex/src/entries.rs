@@ -113,7 +113,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records a wait's duration, `weight` times: for itself and for the skipped waits before it.
+    /// Records a wait's duration, `weight` times.
     pub fn slept(&self, ns: u64, weight: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);

@@ -253,7 +253,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // If the condition wait ended without a futex wait, no hook saw the new hold's start.
+        // Without a futex wait, no hook saw the new hold's start.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

@@ -1,4 +1,4 @@
-//! Loom models of two threads that record hand-overs of a lock, while one of them reads the hand-overs.
+//! Loom models of two threads that record hand-overs of a lock, while one of them reads.
 
 extern crate std;
 

@@ -63,7 +63,7 @@ pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // All threads must order the accounts alike, for example by address; the second has depth 1.
+    /// // All threads must order the accounts alike.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);

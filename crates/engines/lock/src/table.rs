@@ -310,7 +310,7 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. Hooks with tables of their own call this.
+    /// Adds a duration.
     ///
     /// ```
     /// use std::time::Duration;

@@ -63,7 +63,7 @@ mod tests {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    /// Keeps events as text; for fields that vary between runs, only the names.
+    /// Keeps events as text, without values that vary between runs.
     #[derive(Default)]
     struct Keep(Arc<Std<Vec<String>>>);
 

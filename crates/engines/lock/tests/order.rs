@@ -139,7 +139,7 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // Only one thread can hold a lock upgradable, so an upgrade waits only for readers.
+        // An upgrade waits only for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;

@@ -24,8 +24,7 @@
 //!
 //! All contexts share a tree. Before a label is deleted, its groups must be removed by [`Context::forget`].
 //!
-//! [`Rotation`] is a simpler scheduler: each slot keeps one open breakpoint event, and addresses take turns in the
-//! slots.
+//! [`Rotation`] is a simpler scheduler, for breakpoints: addresses take turns in the slots.
 //!
 //! The idea of such switches is from Kan Liang's kernel patches ("perf/x86: Optimize cgroup switch", 2019), which were
 //! refused because their rotation is unfair.

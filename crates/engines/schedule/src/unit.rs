@@ -7,7 +7,7 @@ use crate::homes::{HomeIndex, Homes};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
-/// The events that a switch of labels (cgroups or scopes) deletes and adds.
+/// What a switch of labels (cgroups or scopes) deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// Events of the labels left and entered, and of groups that gain or lose slots.

@@ -272,7 +272,7 @@ proptest! {
             for at in before.iter().filter(|at| stays(at)) {
                 let group = &pair.model.groups[*at];
                 prop_assert!(!group.is_pinned || after.contains(at), "a pinned group lost its place");
-                // If everything fits before and after the change, groups that stay are not touched.
+                // While everything fits, groups that stay are not touched.
                 if fitted && pair.model.wanted() <= slots {
                     let events = &pair.ids[*at].1;
                     prop_assert!(events.iter().all(|event| !pair.touched().contains(event)));

@@ -79,7 +79,7 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // `stress` has no other work before a pair.
+                    // `stress` has no other work.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);

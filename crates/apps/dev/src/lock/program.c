@@ -196,7 +196,7 @@ static void *take_turns_mutex(void *none) {
     return none;
 }
 
-// The first third of the time is not counted, because the agent first measures the new threads' rates of waits.
+// The first third is not counted, because the agent must measure the new threads' rates of waits.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
     atomic_store(&stopped, 0);

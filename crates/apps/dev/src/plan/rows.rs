@@ -18,8 +18,7 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// The events as `tiptoe stat --for-each-cgroup` counts them; empty without cgroups, or with more events than
-    /// `stat` can read.
+    /// The events as `tiptoe stat --for-each-cgroup` counts them; empty if it cannot count them.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }

@@ -11,7 +11,6 @@ const MOST_CPUS: usize = 4096;
 /// Switches from a file. Times are since the file's first line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Each CPU's switches, in order.
     pub cpus: Vec<Vec<Switch>>,
     pub end_ns: u64,
 }

@@ -73,7 +73,7 @@ fn the_runtimes_frames_are_stepped_over() {
 fn a_standard_library_in_the_program_is_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    // In the program, only 0x4100 to 0x4140 belongs to the standard library.
+    // Only 0x4100 to 0x4140 belongs to the standard library.
     let libc = [
         encode_row(0x100, rule(0x20)),
         encode_row(0x180, Rule::UNKNOWN),

@@ -91,7 +91,7 @@ fn every_sleeper_is_woken() {
     for cpus in [2, 5, 50] {
         let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
         assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
-        // Between two holds there is at most one wake, which is short.
+        // At most one wake, which is short, is between two holds.
         let held = seen.done as f64 * 1e6 / seen.time as f64;
         assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
     }

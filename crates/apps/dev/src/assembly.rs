@@ -213,5 +213,5 @@ fn run(text: &mut String, name: &str, place: usize, callees: &[String]) {
 }
 
 fn put(text: &mut String, line: std::fmt::Arguments) {
-        let _ = writeln!(text, "{line}");
+    let _ = writeln!(text, "{line}");
 }

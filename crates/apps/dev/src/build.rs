@@ -283,7 +283,6 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // No value is dropped: Student's interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench lock`: the cost of watching contended locks.
 //!
 //! The same program is measured in turns: without tiptoe (`bare`), with tiptoe's agent, its code in the program
-//! (`armed`), with an agent that times how long one mutex is held (`hold`), with the default budget for tiptoe's cost
-//! (`budget`), and with BPF programs at the kernel's futex tracepoints (`futex_tracepoints`).
+//! (`armed`), with an agent that times how long one mutex is held (`hold`), with the default budget (`budget`), and
+//! with BPF programs at the kernel's futex tracepoints (`futex_tracepoints`).
 //!
 //! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only `hold` patches the lock
 //! functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no

@@ -121,7 +121,6 @@ fn end(signal: i32) -> ! {
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
-            // Fails only if the process has ended.
             let _ = kill_process(pid, Signal::KILL);
         }
         if living.is_empty() || Instant::now() > until {

@@ -12,7 +12,7 @@ use crate::target::{Question, Target};
 /// The recorder's command, with a large buffer, because dropping records would look cheaper.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
-/// Adds the rows. `plain` is the bench's program, whose functions are not compiled for a tracer.
+/// `plain` has the same functions, not compiled for a tracer.
 pub(crate) fn add(table: &mut Table, plain: &mut Target, options: &Options) -> Result<(), Error> {
     if !installed() {
         table

@@ -2,8 +2,8 @@
 //!
 //! A wait is identified by its position on the stack: the canonical frame address of the function that makes the futex
 //! call, or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a signal
-//! handler's jump, never returns. It keeps its slot until the thread waits at this position or above: only then has the
-//! function certainly ended.
+//! handler's jump, never returns. Such a wait keeps its slot until the thread waits at this position or above: only
+//! then has the function certainly ended.
 //!
 //! A signal handler may interrupt `push`. So `push` stores the stack position first, which takes the slot, and the
 //! address last, which completes the slot. tiptoe, which reads the slots, must skip those with address 0.
@@ -124,7 +124,7 @@ impl<'a> Activities<'a> {
     }
 
     /// Returns whether a futex call is inside a wait that a library reports. If so, records the futex and its checksum
-    /// in that wait, whose wake is the last futex's.
+    /// in that wait, because the waker of the last futex ends that wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {

@@ -12,7 +12,7 @@
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
 //! A thread that releases a lock reads the clock only if it slept before it took the lock. Otherwise the time of the
-//! release is unknown, so this thread is charged until the wake-up.
+//! release is unknown, so the releasing thread is charged until the wake-up.
 //!
 //! A thread that takes a free lock records nothing. So several threads may have held the lock between the release and
 //! the wake-up.

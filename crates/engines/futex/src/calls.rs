@@ -122,7 +122,7 @@ impl<'a> Thread<'a> {
         Thread { own, board, scope }
     }
 
-    /// Sets the thread's node of [`tiptoe_wire::scopes`].
+    /// Sets the thread's scope, a node of [`tiptoe_wire::scopes`].
     #[inline(always)]
     #[must_use]
     pub fn with_scope(self, scope: u64) -> Self {
@@ -327,7 +327,8 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed, even if it woke before this wait.
+        // A skipped wait saved no checksum of the last wake, so the last recorded waker is blamed, even if it woke
+        // before this wait.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
             _ => wait.address,

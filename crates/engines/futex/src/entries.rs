@@ -95,7 +95,7 @@ impl Entry<'_> {
         self.0.store(word as usize, value);
     }
 
-    /// Adds `count` to a word of the entry.
+    /// Adds to a word of the entry.
     pub fn add(&self, word: u32, count: u64) {
         self.0.add_own(word as usize, count);
     }

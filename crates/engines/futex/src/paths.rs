@@ -51,7 +51,7 @@ pub(crate) enum PathLookup {
     To(Caller),
     /// Not cached, but a slot is free.
     Nothing,
-    /// Not cached, and no slot is free.
+    /// The cached path differs or is unusable, or no slot is free.
     Unkept,
 }
 

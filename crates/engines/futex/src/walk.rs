@@ -230,7 +230,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Walks from `frame` to the user's call site. `rule` leads out of the frame's function; `load` reads the stack.
-    /// Must be inlined: the result would be in vector registers, which the hook does not save.
+    /// Must be inlined, because a call's result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,

@@ -60,7 +60,8 @@ impl<P: Pmu> Unit<P> {
         }
     }
 
-    /// Leaves the homes that contain only `here`, and enters the homes that contain only `to`. Starts no group.
+    /// Leaves the homes that contain `here` but not `to`, and enters those that contain `to` but not `here`. Starts no
+    /// group.
     pub(crate) fn cross(&mut self, to: HomeIndex, now_ns: u64) {
         let common = self.homes.common(self.here, to);
         let mut at = self.here;

@@ -1,5 +1,5 @@
 //! `enable`: disables and enables one kernel breakpoint that other threads inherit. The breakpoint keeps its debug
-//! register, so accounting is not involved.
+//! register.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -23,7 +23,7 @@ use crate::turns::{CaseResults, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// How often the lock is taken and released between two readings of the clock.
+/// The lock-unlock pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
 /// The steps of [`work`] in a section, which takes about 150 ns.
 const STEPS: u64 = 260;

@@ -1,4 +1,4 @@
-//! All messages of the command's failures. Other modules only make variants.
+//! All messages of failures. Other modules only make variants.
 
 use std::io;
 use std::path::PathBuf;

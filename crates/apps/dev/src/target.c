@@ -2,7 +2,7 @@
 //
 //   measure SITE DEPTH THREADS MS   CPU ns of a call, the number of calls, all threads' calls per second of wall time,
 //                                   and the number of threads that were pinned to one CPU
-//   probed SITE                     how many of the site's functions (the set with this name) are patched now
+//   probed SITE                     how many of the site's functions are patched now
 //   gap MS OTHERS                   the longest ns that a busy thread was stopped, without waits for a CPU
 #define _GNU_SOURCE
 #include <fcntl.h>

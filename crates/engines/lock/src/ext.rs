@@ -56,7 +56,7 @@ fn until(
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
     /// Locks the mutex at a depth, which the order check treats as a class of its own. So the thread may hold mutexes
-    /// of this class at other depths.
+    /// of this class at other depths. Without a class the depth is ignored.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};

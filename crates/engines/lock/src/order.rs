@@ -11,7 +11,8 @@
 //! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is a class of its own, until it is dropped.
 //!
-//! The list of held locks is thread-local. A mutex protects the graph, so each thread caches its edges.
+//! The list of held locks is thread-local. A mutex protects the graph. Each thread caches its edges, so that it takes
+//! the mutex rarely.
 
 #[cfg(feature = "validate")]
 mod always;

@@ -102,7 +102,7 @@ impl Storage {
     }
 }
 
-/// What a bench does with each form, by calls without a vtable.
+/// What a bench does with each form. `on` is generic, so that calls need no vtable.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -15,7 +15,7 @@ use crate::options::up_to;
 use crate::table::{Table, TableRow, median_and_spread};
 use crate::together::together;
 
-/// The pairs between two checks of the time. A multiple of 100, so that percentages are exact.
+/// The pairs between two checks of the end flag. A multiple of 100, so that percentages are exact.
 const BATCH: u32 = 200;
 
 /// What to measure.

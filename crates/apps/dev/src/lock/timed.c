@@ -1,4 +1,4 @@
-// Replaces the lock functions and times every acquisition; tiptoe does neither.
+// Replaces the lock functions and times every acquisition. tiptoe does neither.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

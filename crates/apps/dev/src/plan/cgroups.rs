@@ -17,7 +17,7 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Parses names such as `web,db,batch/nightly`, or a number of cgroups. Fails for the root, and for duplicates.
+    /// Parses `web,db,batch/nightly`, or a number of cgroups. Fails for the root, and for duplicates.
     pub fn named(list: Option<&str>) -> Result<Cgroups, Failure> {
         let mut cgroups = Cgroups {
             tree: Tree::new(),

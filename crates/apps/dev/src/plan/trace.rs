@@ -5,7 +5,7 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::{Failure, TraceFault};
 
-/// The most CPUs, which limits an allocation by the CPU numbers in a trace.
+/// The most CPUs, because the largest CPU number in a trace determines the size of an allocation.
 const MOST_CPUS: usize = 4096;
 
 /// Switches from a file. Times are since the file's first line.

@@ -19,7 +19,7 @@ impl FindObject {
         }
     }
 
-    /// Returns the number of libraries, and the millions of lookups per second.
+    /// Returns the number of libraries, and millions of lookups per second.
     pub(super) fn measure(&self, threads: u32, ms: u32) -> Result<(usize, f64), Error> {
         let output = Command::new(self.0.folder().join("program"))
             .args([threads.to_string(), ms.to_string()])

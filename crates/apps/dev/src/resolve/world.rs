@@ -21,7 +21,7 @@ pub(super) const PROBES: u64 = 16;
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
-/// The lookups between two checks of the time.
+/// The lookups between two checks of the end flag.
 const BATCH: u64 = 256;
 /// The batches before the measurement, which fill the caches.
 const WARM: u64 = 16;

@@ -8,9 +8,9 @@ use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// No tracing: each call only jumps out of the function and back.
+    /// Each call only jumps out of the function and back.
     Floor,
-    /// No tracing: each call and return only makes the jumps of a return probe.
+    /// Each call and return only makes the jumps of a return probe.
     ReturnFloor,
     Count,
     Locked,

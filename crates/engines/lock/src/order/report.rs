@@ -101,8 +101,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports, which by default are printed to stderr. It runs in the thread that wants
-/// the lock. Locks that it takes are not checked.
+/// Sets the function that receives reports, which by default are printed to stderr. The function runs in the thread
+/// that wants the lock. Locks that the function takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));

@@ -11,7 +11,7 @@ struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
-    /// The added time to read a shard (a part with a lock) that another CPU held last.
+    /// The added time to read a shard (a lock and its data) that another CPU held last.
     seen_moved: Ps,
 }
 

@@ -1,4 +1,4 @@
-//! Runs a trace on a thread of its own, so that the caller can measure meanwhile.
+//! Runs a trace on a thread of its own, so that the caller can measure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

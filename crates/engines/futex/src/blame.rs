@@ -1,4 +1,4 @@
-//! Charges a wait's time to the threads that held the lock meanwhile.
+//! Charges a wait's time to the threads that held the lock during the wait.
 //!
 //! A thread reads the lock's holder before it waits. A woken thread records a hand-over: which thread holds the lock
 //! from then on ([`crate::history`]). The time between two hand-overs is charged to the call site where the holder

@@ -18,9 +18,9 @@ const SETTLE: Duration = Duration::from_millis(10);
 pub struct Enable {
     /// How often the breakpoint is disabled and enabled.
     pub repeat: u32,
-    /// The number of threads that sleep meanwhile.
+    /// The number of sleeping threads.
     pub passive: u32,
-    /// The number of threads that run meanwhile.
+    /// The number of running threads.
     pub active: u32,
     /// How often the time is measured.
     pub rounds: usize,

@@ -1,5 +1,5 @@
 // The program of `tiptoe-dev bench watch`. Each line of stdin is a question; each answer is one line.
-//   address               the address of four words, of which only the first is written
+//   address               the address of four words; only the first word is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of a store to the first word, the mean of N
 //   many THREADS N        wall ns of a store to the first word while THREADS threads store at once, each on its own CPU

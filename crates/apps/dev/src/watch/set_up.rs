@@ -1,4 +1,4 @@
-//! Measures the time until four variables are watched, and the longest time in which a thread did not run meanwhile.
+//! Measures the time until four variables are watched, and the longest part of it in which a thread did not run.
 
 use std::time::Duration;
 

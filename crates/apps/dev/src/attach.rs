@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench attach`: the time until every function of a program is probed, and for how long attaching stops a
-//! running thread.
+//! `tiptoe-dev bench attach`: the time until every function is probed, and for how long attaching stops a running
+//! thread.
 
 use std::time::{Duration, Instant};
 

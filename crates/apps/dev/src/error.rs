@@ -44,7 +44,7 @@ pub enum Error {
     /// Too many traps' probes were looked up in another way than the measured one.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
-    /// Some functions still have their probes after a detach.
+    /// Some functions still have their probes.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
     /// A tool is not installed.

@@ -112,7 +112,7 @@ impl PolicyResults {
     }
 
     /// Returns the PMU operations per switch, and the percentages of time in which the system's events are removed at
-    /// switches and have no slot.
+    /// switches, and in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

@@ -4,7 +4,7 @@
 //! because public headers compile them into programs. Semaphores, Rust's locks and libc's internal locks record no
 //! holder.
 //!
-//! The word may contain anything, so readers must check that it can be a thread's id.
+//! A lock's word may contain anything, so readers must check that it can be a thread's id.
 
 use tiptoe_wire::futex::frames::owner;
 use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};

@@ -13,7 +13,7 @@ const WRITERS: u64 = 12;
 pub const WRITER: u64 = 24;
 /// In the first word: a writer holds the rwlock or is next to hold it.
 const WRITE_PHASE: u32 = 1;
-/// In the first word: readers wait at this word, after a waiting writer.
+/// In the first word: readers that let a writer precede them wait at this word.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that let a writer
-/// precede them wait at the rwlock's first word, and set `READERS_WAIT` there.
+/// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that wait at the
+/// rwlock's first word set `READERS_WAIT` there.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

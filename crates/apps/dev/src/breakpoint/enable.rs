@@ -71,7 +71,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // A new thread, so that only the threads that it creates inherit the breakpoint.
+            // A new thread, so that only its children inherit the breakpoint.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

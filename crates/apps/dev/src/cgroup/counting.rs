@@ -14,7 +14,8 @@ use crate::workshop::failed;
 
 /// The events of perf's cases. They repeat if a case needs more.
 const PERFS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "task-clock"];
-/// The events that tiptoe reads at each switch to another cgroup; the first must be a clock, for `blind`.
+/// The events that tiptoe reads at each switch to another cgroup. The first must be a clock, because its count is
+/// compared with its enabled time.
 const READ: [&str; 4] = [
     "cpu-clock",
     "page-faults:u",

@@ -373,7 +373,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site.
+    /// Returns a row for each lock, mode and call site. A duration being added may be missing.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();

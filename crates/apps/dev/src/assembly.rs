@@ -1,16 +1,17 @@
-//! The assembly of the benched functions, and of the loops that call them.
+//! Generates the assembly of the benched functions, and of the loops that call them. A *site* is a set of functions
+//! with the same code.
 
 use std::fmt::Write;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub name: &'static str,
-    /// Distinct functions; a round calls each once.
+    /// The number of functions; a round of the loop calls each once.
     pub functions: usize,
     /// The number of copies of the functions and loops, each at another offset in a cache line.
     pub places: usize,
     body: &'static str,
-    /// The functions' alignment. With 1, no padding follows a function, so a jump does not fit.
+    /// The functions' alignment. With 1, no padding follows a function, so a tracer's jump does not fit.
     align: usize,
 }
 
@@ -30,18 +31,16 @@ impl Site {
     }
 }
 
-/// Times are means over this many offsets, because a short loop's offset changes a round's time by up to a
-/// nanosecond.
+/// Times are means over this number of offsets, because a short loop's offset changes a round's time by up to 1 ns.
 const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// `PUSH` with the cheapest detour: it jumps to a copy of its first instructions, and the copy jumps back.
+/// `PUSH` with the cheapest detour: a jump to a copy of its first instructions, which jumps back.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
-/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable and calls the copy, which
-/// returns to the detour.
+/// `PUSH` with the cheapest return probe: the detour moves the return address to a variable, and calls the copy.
 const BARE_RETURN: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                            9: popq 7f(%rip); call 6f; pushq 7f(%rip); ret; \
                            6: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection; \
@@ -64,7 +63,7 @@ pub(crate) const TRAP: Site = Site {
     ..Site::new("trap", 1, "ret")
 };
 
-/// Many functions, called in turn, so that misses of branch targets and caches dominate their cost.
+/// Many functions, called in turn, so that misses in caches and branch predictors dominate their cost.
 pub(crate) const MANY: [Site; 3] = [
     Site::new("push256", 256, PUSH),
     Site::new("push1024", 1024, PUSH),
@@ -83,7 +82,7 @@ pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// A function with the cheapest trap: an int3 whose handler is the program's own and empty.
+/// A function with the cheapest trap: an int3 with an empty handler of the program.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")
@@ -95,7 +94,7 @@ pub(crate) const READINGS: Site = Site::new("readings", 1, ".rept 16; rdtsc; .en
 
 pub(crate) const SHARED: Site = Site::new("shared", 1, "lock incq shared_counter(%rip); ret");
 
-/// The prologue that a compiler makes for `-pg`, which some tracers need.
+/// A function with the prologue for `-pg`, which some tracers need.
 pub(crate) const MCOUNT: Site = Site::new(
     "mcount",
     1,
@@ -107,7 +106,6 @@ pub(crate) const ATTACH: [Site; 2] = [
     Site::new("lots", 10_000, PUSH),
 ];
 
-/// Returns `sites.h`, which target.c expands.
 pub(crate) fn header(sites: &[Site]) -> String {
     let placed = sites
         .iter()
@@ -177,7 +175,6 @@ fn loops(text: &mut String, site: &Site, name: &str, place: usize) {
         .map(|index| format!("{name}_{index}"))
         .collect();
     run(text, &format!("run0_{name}"), place, &direct);
-    // The last caller calls every function.
     let chain: Vec<String> = (1..=5)
         .map(|level| format!("caller{level}_{name}"))
         .collect();
@@ -216,6 +213,5 @@ fn run(text: &mut String, name: &str, place: usize, callees: &[String]) {
 }
 
 fn put(text: &mut String, line: std::fmt::Arguments) {
-    // Writing to a String cannot fail.
     let _ = writeln!(text, "{line}");
 }

@@ -12,10 +12,10 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::Target;
 
-/// How long the busy thread looks for times in which it did not run. Must be longer than an attach.
+/// How long the busy thread looks for times in which it did not run: longer than an attach.
 const WATCH_MS: u32 = 500;
 
-/// Measures first attaches, which inject the agent, separately from later ones, which reuse it.
+/// Measures first attaches, which inject the agent (tiptoe's code in the program), and later attaches, which reuse it.
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut table = Table {
         bench: "attach".into(),
@@ -73,9 +73,8 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, not counting its waits for a CPU. The cases are no
-/// attach, an attach that injects the agent and patches, and an attach that only patches. `threads - 1` other threads
-/// wait, because the injection borrows a waiting thread if there is one.
+/// Measures the longest time that a busy thread did not run, without its waits for a CPU. `threads - 1` other threads
+/// wait, because the injection prefers a waiting thread.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

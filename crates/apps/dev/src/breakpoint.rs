@@ -1,6 +1,6 @@
-//! `tiptoe-dev bench breakpoint`: the cost of reserving debug registers as tiptoe does, compared with no accounting
-//! (`ideal`), one mutex (`global_mutex`) and the kernel's breakpoints. `thread` and `enable` have the options and the
-//! output of `perf bench breakpoint`.
+//! `tiptoe-dev bench breakpoint`: the cost of tiptoe's accounting for debug registers (slots), compared with no
+//! accounting (`ideal`), one mutex (`global_mutex`) and the kernel's breakpoints. `thread` and `enable` have the
+//! options and the output of `perf bench breakpoint`.
 
 mod enable;
 mod forms;
@@ -23,13 +23,13 @@ use crate::together::cpus;
 /// A bench with its options.
 #[derive(Clone, Copy, Debug)]
 pub enum Breakpoints {
-    /// Pairs of reserve and release.
+    /// Threads reserve and release slots, in pairs.
     Stress(Stress),
-    /// Pairs of reserve and release on more CPUs than this machine has, simulated.
+    /// The same pairs, simulated on more CPUs than this machine has.
     Queue(Queue),
-    /// Threads that are created and end.
+    /// Threads are created and end.
     Thread(Thread),
-    /// Disabling and enabling one breakpoint.
+    /// One breakpoint is disabled and enabled.
     Enable(Enable),
 }
 
@@ -51,10 +51,10 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
-/// The watched variable, which no thread writes.
+/// The watched variable. No thread writes it.
 static WATCHED: u64 = 0;
 
-/// Opens breakpoints on the calling thread. Threads that this thread starts inherit them.
+/// Opens breakpoints on the calling thread, which its new threads inherit.
 fn inherited(count: u32) -> std::io::Result<Vec<PerfEvent>> {
     let breakpoint = |at: u32| Breakpoint {
         address: &raw const WATCHED as u64 + u64::from(at % 8),

@@ -3,11 +3,11 @@
 //!
 //! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every acquisition
 //! watched (`every`). The order of the cases changes, so that a change of the machine's speed affects all alike. The
-//! page cache is dropped before each build. Rounds end when the 95% interval of `contended` extends at most half a
-//! percentage point to each side, or at the limit on rounds.
+//! page cache is dropped before each build. Rounds end when the 95% interval of `contended` is narrow enough, or at
+//! their limit.
 //!
-//! Most processes of a build have one thread and rarely wait, so `faults` compares the same cases on threads of
-//! one process that map, touch and unmap memory.
+//! Most processes of a build have one thread and rarely wait for mmap_lock. So `faults` compares the same cases on the
+//! threads of one process, which map, touch and unmap memory.
 //!
 //! A note prints how much longer a case takes, as a trimmed mean: the smallest and the largest fifth of the rounds'
 //! differences are dropped, because another program may make one build 10 % longer. The interval is Yuen's (Biometrika
@@ -34,9 +34,9 @@ mod faults;
 use faults::FaultLoad;
 
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// The half width of the interval, in percentage points, at which no more rounds are made.
+/// The half width of the interval, in percentage points, at which rounds end.
 const NARROW: f64 = 0.5;
-/// The fewest rounds, because an interval from fewer means nothing.
+/// The fewest rounds whose interval means something.
 const FEWEST: usize = 8;
 const TRIMMED: f64 = 0.2;
 
@@ -261,8 +261,8 @@ fn trimmed_and_half_width(values: &[f64]) -> (f64, f64) {
     (trimmed, students_t(kept.len() - 1) * error)
 }
 
-/// Returns the two-sided 95% quantile of Student's t. For 30 or more degrees of freedom, it is approximated by the
-/// first terms of its expansion around the normal quantile.
+/// Returns the two-sided 95% quantile of Student's t; from 30 degrees of freedom on, the first terms of its expansion
+/// around the normal quantile.
 fn students_t(freedom: usize) -> f64 {
     const TABLE: [f64; 29] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -283,13 +283,12 @@ mod tests {
 
     #[test]
     fn intervals_are_yuens() {
-        // No value is dropped, so this is Student's own interval.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0]);
         assert!(
             (mean - 2.5).abs() < 1e-9 && (half - 2.054).abs() < 1e-3,
             "{half}"
         );
-        // A value is dropped at each end. The winsorized variance is that of 2, 2, 3, 4, 4.
+        // A value is dropped at each end. The winsorized variance is the variance of 2, 2, 3, 4, 4.
         let (mean, half) = trimmed_and_half_width(&[1.0, 2.0, 3.0, 4.0, 99.0]);
         assert!(
             (mean - 3.0).abs() < 1e-9 && (half - 3.513).abs() < 1e-3,

@@ -1,20 +1,19 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
 //! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
-//!   parent. The cases are no counting, events of the system, perf's events of cgroups (with the system's or alone), a
-//!   bpftrace script, and three ways of tiptoe. The first uses the kernel's counts of each task, so nothing runs at a
-//!   switch. The second adds up the task's time, faults and switches at each switch. The third reads events there.
-//! - `switch on each CPU`: one such pair of tasks on each CPU, all at once.
+//!   parent. The cases are no counting, events of the system, perf's events of cgroups (with and without events of the
+//!   system), a bpftrace script, and three of tiptoe ([`counting::CountingCase`]).
+//! - `switch on each CPU`: a pair of such tasks on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other.
-//! - `ring`: tasks hand a byte round, each in a cgroup of its own.
+//! - `ring`: many tasks, each in its own cgroup, hand a byte round.
 //! - `response`: the geometric mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
 //! - `birth` and `end`: the time to create a process or a thread, and the time from its last instruction until its
 //!   parent has waited for it.
-//! - `blind`: how long an event of the system does not count at each switch. The event is a clock, so its lost time is
-//!   its enabled time minus its count.
+//! - `blind`: how long an event of the system, a clock, does not count at each switch: its enabled time minus its
+//!   count.
 //!
-//! perf's events are opened as by `perf stat --for-each-cgroup`.
+//! perf's events are those of `perf stat --for-each-cgroup`.
 
 use std::time::{Duration, Instant};
 
@@ -31,13 +30,12 @@ use counting::{Counting, CountingCase};
 use folder::Folder;
 
 const PROGRAM: &str = include_str!("cgroup/program.c");
-/// The number of child cgroups, as in the published test of perf's cgroup switches.
+/// The child cgroups, as many as in the published test of perf's cgroup switches.
 const CHILDREN: usize = 6;
 const RINGS: [usize; 4] = [7, 50, 200, 1000];
-/// How often the byte is handed on for each requested ms. This takes about 10 ms.
+/// How often the byte is handed on, in about 10 ms, for each requested ms.
 const HOPS_PER_MS: u32 = 5_000;
-/// The factor by which `ring` runs longer, because each task must run many times before its times are
-/// steady.
+/// The factor by which `ring` runs longer, until times are steady.
 const LONGER: u32 = 10;
 
 const fn perf(events: usize, with_system: bool) -> CountingCase {
@@ -89,7 +87,7 @@ const LIVES: [CountingCase; 5] = [
     tiptoe(0),
     CountingCase::PerCpu,
 ];
-/// For each kind of task, its letter in questions to the program, and the rows' names for birth and end.
+/// For each kind of task, its letter in questions to the program, and the names of its rows.
 const KINDS: [(char, [&str; 2]); 2] = [
     ('p', ["birth of a process", "end of a process"]),
     ('t', ["birth of a thread", "end of a thread"]),

@@ -1,5 +1,5 @@
-//! `tiptoe-dev bench coverage`: the share of a binary's functions that can be patched with a jump. Its functions are
-//! those of symbol tables and .eh_frame.
+//! `tiptoe-dev bench coverage`: the part of a binary's functions that can be patched with a jump, not only with a trap.
+//! The functions are those of symbol tables and .eh_frame.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -22,7 +22,7 @@ struct Holder {
     arguments: &'static [&'static str],
     /// The text for stdin that makes the program print `ready`.
     question: &'static str,
-    /// For each row of the table, its name and the binary's name in a probe's spec.
+    /// For each row of the table, its name, and the binary's name as tiptoe's command line has it.
     binaries: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// A word that Redis prints by itself. Other programs are asked to print it.
+/// A word that Redis prints when it is ready; the other programs print it, too.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -126,12 +126,12 @@ impl Holder {
     }
 }
 
-/// The least distance of a forward jump that is one byte too long for its instruction. Its last byte, the distance's
-/// top byte, replaces the next instruction's first, so it must trap. The lowest value that traps is 0x06.
+/// The least distance of a forward jump that is one byte longer than the replaced instruction. The top byte of its
+/// distance becomes the next instruction's first byte, and must trap there. The lowest byte that traps is 0x06.
 const FORWARD: u64 = 96 << 20;
 
-/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, because the memory after
-/// such a heap is too far for jumps. The kernel chooses this distance at random, up to 1 GB.
+/// Returns a note if a heap of more than 1 GB begins less than [`FORWARD`] after the program, at a random distance. For
+/// such jumps, the memory before the heap is too near, and the memory after it too far.
 fn crowded(holder: &Holder, pid: u32) -> Option<String> {
     let maps = Process::new(pid).ok()?.maps().ok()?;
     let is_heap = |map: &Mapping| map.path.as_deref() == Some(Path::new("[heap]"));

@@ -24,7 +24,7 @@ pub(crate) struct TraceRequest<'a> {
     pub under: Option<&'a str>,
     pub by: Option<Split>,
     pub calls: Calls,
-    /// Whether the agent locks the mappings for each lookup of a trap's probe, instead of first trying without a lock.
+    /// Whether the agent (tiptoe's code in the program) always locks its mappings to look up a trap's probe.
     pub locked_lookups: bool,
 }
 
@@ -139,7 +139,7 @@ impl Tracing {
     }
 
     pub(crate) fn watch(pid: u32, variable: &str, budget: Budget) -> Tracing {
-        // The request has no agent, because the kernel watches from outside the process.
+        // The request has no agent, because the kernel watches variables.
         let request = Request {
             budget,
             ..request(pid, Via::Auto, &[])
@@ -162,7 +162,7 @@ impl Tracing {
 
     /// Stops the trace, and returns when no function has a probe any more.
     pub(crate) fn detach(&mut self, target: &mut Target, sites: &[Site]) -> Result<(), Error> {
-        // Relaxed: the flag orders nothing.
+        // Relaxed: the flag only ends the trace.
         self.stop.store(true, Relaxed);
         let until = Instant::now() + LIMIT;
         for &site in sites {
@@ -200,7 +200,7 @@ impl Tracing {
     }
 
     fn end(&mut self) -> Result<Outcome, Error> {
-        // Relaxed: the flag orders nothing; the join does.
+        // Relaxed: the flag only ends the trace; the join orders the outcome.
         self.stop.store(true, Relaxed);
         let driver = self.driver.take().ok_or(Error::Unprobed("nothing"))?;
         match driver.join() {
@@ -212,8 +212,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Waits until the driver has detached. The driver's error is ignored, because the bench is already returning
-        // one.
+        // Waits until the trace has detached.
         let _ = self.end();
     }
 }
@@ -234,7 +233,7 @@ pub(crate) fn trace_once(
     via: Via,
     agent: &'static [u8],
 ) -> Result<Session, Error> {
-    // The run is ended by a duration of 0, because `stop` would also interrupt the attach.
+    // A duration of 0 ends the run after the attach, which the flag `stop` would interrupt.
     let request = Request {
         options: RunOptions {
             duration: Some(Duration::ZERO),

@@ -30,7 +30,7 @@ pub enum Error {
     /// The benched program did not compile.
     #[error("the benched program does not compile: {0}")]
     Compile(String),
-    /// No source to build.
+    /// No source to build was named.
     #[error(
         "TIPTOE_BENCH_SOURCE names no folder with a Makefile; scripts/bench-source.sh unpacks one"
     )]
@@ -38,13 +38,13 @@ pub enum Error {
     /// The benched program's answer does not have the expected form.
     #[error("the benched program answered `{0}`")]
     Answer(String),
-    /// A function has no probe.
+    /// Some functions were not probed.
     #[error("not every function of `{0}` was probed")]
     Unprobed(&'static str),
     /// Too many traps' probes were looked up in another way than the measured one.
     #[error("fewer than 90% of the traps of `{0}` were looked up in that way")]
     Lookups(&'static str),
-    /// A function still has its probe.
+    /// Some functions still have their probes.
     #[error("some function of `{0}` is still probed")]
     StillProbed(&'static str),
     /// A tool is not installed.
@@ -64,7 +64,7 @@ pub enum Error {
     /// The kernel's breakpoints were refused.
     #[error(transparent)]
     Kernel(#[from] tiptoe_kernel::Error),
-    /// A limit of the machine, or an ended process.
+    /// The machine has a limit, or the process has ended.
     #[error(transparent)]
     System(#[from] tiptoe_sys::host::Error),
     /// Tracing failed.

@@ -1,4 +1,4 @@
-//! All messages of failures; other modules only make variants.
+//! All messages of failures. Other modules only make variants.
 
 use std::io;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ pub enum TraceFault {
 pub struct NotTime;
 
 impl Failure {
-    /// Prints the failure, escaped, because it may quote a file. Returns the exit status of bad options.
+    /// Prints the failure. It is escaped, because it may quote a file. Returns the exit status of bad options.
     pub fn report(&self) -> ExitCode {
         eprintln!("error: {}", Printable(&self.to_string()));
         if let Some(hint) = self.hint() {

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before the agent enters; the result includes the time for
-//!   which tiptoe lets an attach continue after the signal
-//! - `counting`: tiptoe counts with one of the instruments, and must detach and report
+//! - `preparing`: tiptoe reads a debug file of 1 GB, before it attaches; the result includes the time for which tiptoe
+//!   lets an attach continue after the signal
+//! - `counting`: tiptoe counts with one of its commands, and must detach and report
 //! - `ending`: a second SIGINT follows at once
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
-/// The traced program, which hits no probe.
+/// The traced program, which never calls the probed function.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;
@@ -104,7 +104,7 @@ fn link_to_long_file(workshop: &Workshop) -> Result<PathBuf, Error> {
     objcopy(&["--remove-section=.note.gnu.build-id"], program, debug)?;
     let link = format!("--add-gnu-debuglink={debug}");
     objcopy(&["--strip-all", &link], program, "stripped")?;
-    // The file of a running program cannot be written, only replaced.
+    // A running program's file cannot be written, only replaced.
     std::fs::rename(folder.join("stripped"), folder.join(program)).map_err(writing())?;
     let path = folder.join(debug);
     let file = File::options().write(true).open(&path);
@@ -186,7 +186,6 @@ impl Tiptoe {
 
 impl Drop for Tiptoe {
     fn drop(&mut self) {
-        // Fails only if tiptoe has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

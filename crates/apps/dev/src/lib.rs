@@ -1,8 +1,8 @@
-//! The benches of `tiptoe-dev bench`: they measure what tiptoe's own parts and their alternatives cost.
+//! The benches of `tiptoe-dev bench`: they measure what parts of tiptoe and their alternatives cost.
 //!
 //! Benches that compare cases alternate them in one run, because machines change their speed. They print medians and
-//! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's own CPU time. With
-//! several threads, the wall clock is read instead. Threads share CPUs only in rows that say so.
+//! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's CPU time; with several
+//! threads, the wall time. Threads share CPUs only in rows that say so.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -116,7 +116,7 @@ pub fn list() -> &'static [Bench] {
     ]
 }
 
-/// Runs a bench of breakpoints with its own options. Fails if `stress` requests more threads than there are CPUs.
+/// Runs a bench of breakpoints. Fails if `stress` requests more threads than there are CPUs.
 pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     if let Breakpoints::Stress(stress) = bench {
         fit(stress.threads)?;
@@ -124,7 +124,7 @@ pub fn run_breakpoints(bench: &Breakpoints) -> Result<Table, Error> {
     quiet::watched(|| bench.run())
 }
 
-/// Runs a bench. Fails if there are more threads than CPUs.
+/// Runs a bench. Fails if `options` have more threads than there are CPUs.
 pub fn run(name: &str, options: &Options) -> Result<Table, Error> {
     let bench = list().iter().find(|bench| bench.name == name);
     let bench = bench.ok_or_else(|| Error::Unknown(name.to_owned()))?;

@@ -1,17 +1,17 @@
 //! `tiptoe-dev bench lock`: the cost of watching contended locks.
 //!
-//! The same program is measured in turns: without tiptoe (`bare`), with tiptoe's agent (`armed`), with an agent that
-//! also times how long one mutex is held (`hold`), with the default budget (`budget`), and with BPF programs at the
-//! kernel's futex tracepoints (`futex_tracepoints`). Each wait is timed, except in `budget`.
+//! The same program is measured in turns: without tiptoe (`bare`), with tiptoe's agent, its code in the program
+//! (`armed`), with an agent that times how long one mutex is held (`hold`), with the default budget (`budget`), and
+//! with BPF programs at the kernel's futex tracepoints (`futex_tracepoints`).
 //!
-//! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only the hooks of `hold` are
-//! in the lock functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that
-//! wakes no thread. In `convoy`, four threads contend with sections of 150 ns; in `pingpong_*`, two threads sleep in
-//! turns. `floor` is the least time that hooks can take: jumps, calls, saved registers, and for a wait one reading of
-//! the clock.
+//! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only `hold` patches the lock
+//! functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no
+//! thread. In `convoy`, four threads contend with sections of 150 ns; in `pingpong_*`, two threads sleep in turns.
+//! `floor` is the least time that hooks can take: jumps, calls, saved registers, and for a wait one reading of the
+//! clock.
 //!
-//! The rows `pair`, `pair_within` and `contended` are of programs that link our own locks ([`linked`]). Other
-//! tools' libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair too.
+//! The rows `pair`, `pair_within` and `contended` measure programs that link tiptoe's locks ([`linked`]). Other tools'
+//! libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair.
 
 use std::time::{Duration, Instant};
 
@@ -30,15 +30,15 @@ mod preloads;
 use preloads::PreloadedProgram;
 
 const PROGRAM: &str = include_str!("lock/program.c");
-/// The most time to patch all call sites, or to restore them.
+/// The longest wait until all call sites are patched or restored.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time for tiptoe to finish after the bench has seen an attach or a detach.
+/// The time that tiptoe needs after the bench has seen an attach or a detach.
 const SETTLE: Duration = Duration::from_millis(30);
 /// The number of BPF programs: for the beginning of a wait, for its end, and for the end of a thread.
 const PROGRAMS: usize = 3;
 
-/// For each site: its name, the question to the program, and the unit.
+/// For each measured site: the row's name, the question to the program, and the unit.
 const SITES: [(&str, &str, &str); 10] = [
     ("mutex", "pair mutex", "ns"),
     ("other_mutex", "pair other", "ns"),
@@ -61,8 +61,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only at sites that mostly wait
-/// ([`WAITING`]), and after a warm-up, in which the agent learns the rate of waits.
+/// The case that times only as many waits as a budget of 1 % allows. It is measured only at [`WAITING`], sites that
+/// mostly wait, and after [`WARM`], in which the agent measures the rate of waits.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",
@@ -75,7 +75,7 @@ const WAITING: [&str; 6] = [
 const WARM: &str = "wait 300";
 /// For each site with a floor, the question that measures the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
-/// The sites at which other tools are measured. These tools hook the lock functions.
+/// The sites at which other tools are measured.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -174,7 +174,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 }
 
 fn ask(program: &mut Program, question: &str, options: &Options) -> Result<f64, Error> {
-    // The speed of several threads takes longer to become steady.
+    // Several threads take longer to reach a steady speed.
     let together = question.starts_with("convoy") || question.starts_with("ping");
     let ms = if together {
         10 * options.ms

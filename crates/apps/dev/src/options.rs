@@ -1,7 +1,7 @@
 /// How much a bench measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The agent's bytes, which the command contains.
+    /// The bytes of tiptoe's agent, its code in a traced program.
     pub agent: &'static [u8],
     /// How often each case is measured.
     pub rounds: usize,

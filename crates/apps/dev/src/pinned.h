@@ -1,4 +1,4 @@
-// Threads for measurements by the wall clock, each on one CPU, as in together.rs.
+// Pins threads, each to one CPU, for measurements by the wall clock.
 #include <pthread.h>
 #include <sched.h>
 
@@ -10,7 +10,6 @@ static void pin_to_cpu(int thread) {
         if (!CPU_ISSET(cpu, &allowed) || turn--) continue;
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
-        // If this fails, two threads may share a CPU, and the rates are lower.
         sched_setaffinity(0, sizeof one, &one);
         return;
     }

@@ -1,4 +1,4 @@
-//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, without opening one.
+//! `tiptoe-dev plan`: predicts how accurate a set of counters would be, without opening a counter.
 
 mod cgroups;
 mod events;

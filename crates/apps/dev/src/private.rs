@@ -1,5 +1,3 @@
-//! A folder for programs that a bench compiles and runs.
-
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::temporary::TemporaryGuard;
 
-/// A folder that no other user can write to, because its programs may run as root.
+/// A folder that no other user can write to, because the bench may run its programs as root.
 #[derive(Debug)]
 pub(crate) struct PrivateFolder(TemporaryGuard);
 
@@ -17,7 +15,7 @@ impl PrivateFolder {
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Makes the folder. Fails if anything exists at this path, even a link.
+    /// Makes the folder. Fails if a file or a link exists at this path.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(TemporaryGuard::folder(path)))

@@ -6,10 +6,10 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// For how long the kernel may still list BPF programs that were closed.
+/// For how long the kernel may list BPF programs that were closed.
 const FORGETS: Duration = Duration::from_millis(500);
-/// Results are not to be trusted if other programs use more than this percentage of CPU time, or the hypervisor steals
-/// more than [`MOST_STOLEN`].
+/// Results are doubtful if other programs use more than this percentage of CPU time, or the hypervisor steals more than
+/// [`MOST_STOLEN`].
 const MOST_OTHERS: f64 = 2.0;
 const MOST_STOLEN: f64 = 0.5;
 /// The unit of /proc/stat.
@@ -19,7 +19,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs a bench and adds notes on the machine's other work. Rows without a number become notes too.
+/// Runs a bench, and adds notes on the machine's other work. Rows without a number become notes.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -42,7 +42,7 @@ pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Tab
     Ok(table)
 }
 
-/// CPU times since boot. `own` is the time of this process and its ended children.
+/// CPU times since boot. `own` is the CPU time of this process and its ended children.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MachineTimes {
     all: Duration,
@@ -82,7 +82,7 @@ impl MachineTimes {
         })
     }
 
-    /// Returns the use since `begin`, which was read `took` ago.
+    /// Returns the machine's use since `begin`, which was read `took` before `self`.
     fn since(&self, begin: &MachineTimes, took: Duration) -> MachineUse {
         let all = self.all.saturating_sub(begin.all);
         let percent = |now: Duration, then: Duration| {
@@ -101,13 +101,13 @@ impl MachineTimes {
     }
 }
 
-/// The use of the machine, in percent.
+/// The use of the machine during a bench, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// The share of the CPUs' time that other programs used.
+    /// The part of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
-    /// The share of time in which a task, possibly of the bench, waited for a CPU, if known.
+    /// The part of the time in which a task, perhaps of the bench, waited for a CPU.
     queued: Option<f64>,
 }
 

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
-//! Addresses are random over all mappings, and each address has a probe. `speculative` looks addresses up in tiptoe's
-//! tree of mappings, mostly without a lock. `rwlock` looks them up in the same tree under a reader-writer lock, as
-//! other tracers do. Rates are of all threads, by the wall clock ([`crate::together`]).
+//! The addresses are random over all mappings, and each has a probe. `speculative` looks addresses up in tiptoe's tree
+//! of mappings, mostly without a lock; `rwlock` in the same tree under a reader-writer lock, as other tracers do. Rates
+//! are of all threads, by the wall clock ([`crate::together`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

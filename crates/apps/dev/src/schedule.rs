@@ -1,6 +1,7 @@
-//! `tiptoe-dev bench schedule`: switches of cgroups in the simulator. Measures what two policies cost: to swap all
-//! events at a switch, or only those that change. Also measures how many switches are simulated per second. Not every
-//! machine can measure how long an operation on a PMU takes, so the simulation assumes each of [`OPERATION_NS`].
+//! `tiptoe-dev bench schedule`: simulates switches of cgroups under two policies. A switch deletes and adds all events
+//! (`everything`), or only those of the cgroups left and entered (`changed`). Not every machine can measure how long an
+//! operation on a CPU's counters (PMU) takes, so each of [`OPERATION_NS`] is simulated. The simulator's speed is
+//! measured.
 
 use std::time::Instant;
 
@@ -16,10 +17,9 @@ const CGROUPS: u32 = 1000;
 const PARENTS: u32 = 10;
 const EVENTS: u32 = 20;
 /// The counters of a CPU. The first number is enough for the events of a leaf cgroup, its parent and the system; the
-/// second is too small.
+/// second is not.
 const SLOTS: [u32; 2] = [60, 4];
-/// The simulated times of an operation on the PMU; the second is usual. A result's spread is half its range over these
-/// times.
+/// The simulated times of an operation on the PMU; the second is usual. A result's spread is half its range over them.
 const OPERATION_NS: [u64; 3] = [40, 80, 160];
 const POLICIES: [(Policy, &str); 2] = [
     (Policy::Everything, "everything"),
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let leaves = parents.iter().cycle().take((CGROUPS - PARENTS) as usize);
     let leaves: Vec<Label> = leaves.filter_map(|parent| tree.create(*parent)).collect();
     let groups = group_requests(parents.iter().chain(&leaves));
-    // A requested ms stands for 10 simulated ms. So with the default of 8 ms, each CPU makes 400 switches.
+    // 10 simulated ms for each requested ms: by default, 400 switches of each CPU.
     let end_ns = u64::from(options.ms) * 10_000_000;
     let mut table_rows = Vec::new();
     for slots in SLOTS {
@@ -111,8 +111,8 @@ impl PolicyResults {
         self.all += &outcome;
     }
 
-    /// Returns the PMU operations per switch, the percentage of time in which the system's events are removed because
-    /// of switches, and the percentage in which they have no slot.
+    /// Returns the PMU operations per switch, and the percentages of time in which the system's events are removed at
+    /// switches, and in which they have no slot.
     fn results(&self) -> [f64; 3] {
         let switches = self.all.switches.max(1) as f64;
         let system = self.all.groups.iter().take(EVENTS as usize);

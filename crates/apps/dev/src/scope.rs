@@ -1,9 +1,9 @@
-//! `tiptoe-dev bench scope`: the cost of entering and leaving a scope.
+//! `tiptoe-dev bench scope`: the cost of entering and leaving a scope, a named section of a program.
 //!
 //! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`). The program enters
-//! one scope (`one`), a scope inside another (`inner`), and a hundred scopes in turn (`many`). For comparison, the
-//! program reads the time stamp counter twice, which any timing needs, and makes two system calls for CPU time. Rows
-//! of more threads show whether scopes share data between threads.
+//! one scope (`one`), a scope inside another (`inner`), and a hundred scopes in turn (`many`). For comparison, it reads
+//! the time stamp counter twice, which any timing needs, and makes two system calls for CPU time. Rows of more threads
+//! show whether the threads slow each other.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const PROGRAM: &str = include_str!("scope/program.c");
 const LIMIT: Duration = Duration::from_secs(20);
 
 const SITES: [(&str, &str); 3] = [("one", "scope"), ("inner", "inner"), ("many", "many")];
-/// For each row for comparison, its name and the question.
+/// The rows for comparison: name, and question to the program.
 const OTHERS: [(&str, &str); 2] = [("rdtsc", "counter"), ("thread_cputime", "clock")];
 
 #[derive(Clone, Default)]

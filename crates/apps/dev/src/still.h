@@ -1,4 +1,3 @@
-// Clocks, and the longest time that a thread did not run.
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>

@@ -16,7 +16,7 @@ pub struct Table {
     pub lines: Vec<String>,
     /// The rows.
     pub rows: Vec<TableRow>,
-    /// Remarks of one sentence each, such as on skipped cases.
+    /// Remarks, for example on skipped cases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -33,33 +33,33 @@ pub struct TableRow {
     /// The number of callers of the probed function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Threads.
+    /// The number of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// CPUs, if fewer than threads.
+    /// The number of CPUs, if fewer than threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Distinct functions.
+    /// The number of probed functions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<usize>,
-    /// Mappings of the address space.
+    /// The number of mappings of the address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mappings: Option<usize>,
     /// How often the mappings change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
-    /// The percentage of pairs that reserve for a CPU.
+    /// The percentage of reservations that are for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_targets: Option<u32>,
-    /// The share of time in which threads waited for a lock.
+    /// The percentage of time in which threads waited for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_percent: Option<f64>,
-    /// The share of time in which threads slept.
+    /// The percentage of time in which threads slept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_percent: Option<f64>,
-    /// The median.
+    /// The median of the rounds' results.
     pub value: f64,
-    /// Half the distance between the quartiles; in some simulations, half the range.
+    /// Half the distance between the results' quartiles; in some simulations, half the range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The unit of `value` and `spread`.
@@ -95,7 +95,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// Turns rows without a number into notes, because the readers of rows expect numbers.
+    /// Turns rows without a number into notes, because readers of rows expect numbers.
     pub(crate) fn keep_numbers(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let (numbers, others): (Vec<_>, Vec<_>) =
@@ -132,7 +132,7 @@ impl Table {
     }
 }
 
-/// Formats a time and its spread, in a unit that leaves at most four digits before the point.
+/// Formats a time and its spread, in a unit with at most four digits before the point.
 fn scaled(value: f64, spread: Option<f64>, unit: &str) -> String {
     const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
     let (first, rest) = unit
@@ -237,8 +237,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns the two of the values between which the true median is 19 times out of 20. They are chosen by rank, because
-/// the distribution of the values is unknown.
+/// Returns the two values between which the true median is 19 times out of 20. They are chosen by rank, because the
+/// values' distribution is unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

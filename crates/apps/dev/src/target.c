@@ -65,8 +65,8 @@ struct work {
 };
 static pthread_barrier_t begin;
 
-// Runs growing batches for `limit` seconds. These are CPU time if the thread is alone, otherwise wall time, because
-// all threads must end at once.
+// Runs growing batches for `limit` seconds: of CPU time if the thread is alone, otherwise of wall time, so that all
+// threads end at once.
 __attribute__((noinline, noclone)) static void *measure(void *argument) {
     struct work *work = argument;
     clockid_t clock = work->is_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
@@ -109,7 +109,7 @@ static void measure_all(const struct site *site, int depth, int threads, double 
     for (int i = 0; i < threads; i++)
         work[i] = (struct work){.site = site, .deep = depth > 0, .thread = i, .is_alone = threads == 1, .limit = limit};
     if (threads == 1) {
-        // This thread's CPUs are restored, because threads that it creates later inherit them.
+        // This thread is unpinned again, because threads that it creates later inherit its CPUs.
         int is_known = sched_getaffinity(0, sizeof usable, &usable) == 0;
         measure(&work[0]);
         if (is_known) sched_setaffinity(0, sizeof usable, &usable);
@@ -154,7 +154,6 @@ static const struct site *find(const char *name) {
     exit(1);
 }
 
-// The handler is empty, because the program continues after the int3 by itself.
 static void own_trap(int signal) { (void)signal; }
 
 int main(void) {

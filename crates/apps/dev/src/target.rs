@@ -1,4 +1,4 @@
-//! The traced program. It is generated and compiled, and answers questions over a pipe.
+//! The traced program, which is generated and compiled, and answers questions over a pipe.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -24,10 +24,10 @@ pub(crate) struct Target {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CallTimes {
-    /// The mean over the site's places.
+    /// The mean over the copies of the called functions.
     pub ns_per_call: f64,
     pub calls: u64,
-    /// All threads' calls per second of wall time.
+    /// The calls of all threads per second of wall time.
     pub per_s: f64,
     pinned: u32,
 }
@@ -57,7 +57,7 @@ impl Target {
         Target::start_under(&[], sites)
     }
 
-    /// Starts the program under `tracer`, a command that gets the program as its last argument.
+    /// Starts the program under `tracer`, a command whose last argument is the program.
     pub(crate) fn start_under(tracer: &[&str], sites: &[Site]) -> Result<Target, Error> {
         let folder = PrivateFolder::new("bench").map_err(failed("making a folder"))?;
         let program = compile(folder.path(), sites)?;
@@ -82,7 +82,7 @@ impl Target {
             answers: BufReader::new(stdout),
             folder,
         };
-        // An answer from main shows that all libraries are loaded.
+        // An answer shows that main runs, so all libraries are loaded.
         if let Some(&site) = sites.first() {
             target.probed(site)?;
         }
@@ -131,7 +131,7 @@ impl Target {
             .sum()
     }
 
-    /// Returns the longest time that a busy thread did not run, while `others` threads wait.
+    /// Returns the longest time in `ms` that a busy thread did not run, while `others` threads wait.
     pub(crate) fn gap_ns(&mut self, ms: u32, others: u32) -> Result<f64, Error> {
         self.number(&format!("gap {ms} {others}"))
     }
@@ -159,13 +159,12 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // The program ends when its stdin is closed. So a tracer around it can end by itself, and clean up.
+        // The program ends when its stdin is closed. So a tracer that started it can end by itself, and clean up.
         self.questions = None;
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // These fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! Removes what benches create: children, folders and cgroups. A signal that ends the process drops no guard. So a
-//! thread waits for SIGINT, SIGTERM and SIGHUP, and cleans up.
+//! Removes what benches create: child processes, folders and cgroups. A signal that ends the process drops no guard. So
+//! a thread waits for SIGINT, SIGTERM and SIGHUP, cleans up, and ends the process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tiptoe_sys::host::Process;
 
-/// The most time for the end of killed processes and the removal of their cgroups.
+/// The longest wait until killed processes have ended and their cgroups are removed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(2);
 
@@ -27,7 +27,6 @@ enum Temporary {
 }
 
 impl Temporary {
-    /// Ignores errors, because nothing can be done about them.
     fn remove(&self) {
         match self {
             Temporary::Folder(path) => {
@@ -39,7 +38,7 @@ impl Temporary {
 }
 
 fn remove_cgroup(path: &Path, until: Instant) {
-    // Before Linux 5.14 the file does not exist, and only cgroups without tasks can be removed.
+    // Before Linux 5.14 this file does not exist; then only cgroups without tasks are removed.
     let _ = std::fs::write(path.join("cgroup.kill"), "1");
     let below = std::fs::read_dir(path).into_iter().flatten().flatten();
     let folders = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -88,7 +87,7 @@ impl Drop for TemporaryGuard {
     }
 }
 
-/// Starts the thread that cleans up when a signal ends the process.
+/// Starts the thread that cleans up and ends the process on a signal.
 pub fn clean_up_on_signals() -> io::Result<()> {
     // Ignored signals, as under `nohup`, must stay ignored.
     let status = Process::current().status().map_err(io::Error::other)?;
@@ -104,7 +103,7 @@ pub fn clean_up_on_signals() -> io::Result<()> {
 }
 
 /// If a signal is ending the process, waits for the end. The main thread must call this before it prints a failure,
-/// because a bench fails when its children are killed.
+/// because killing the bench's children makes the bench fail.
 pub fn stay_if_ending() {
     // Acquire: pairs with the Release in `end`.
     while IS_ENDING.load(Ordering::Acquire) {
@@ -113,16 +112,15 @@ pub fn stay_if_ending() {
 }
 
 fn end(signal: i32) -> ! {
-    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a child killed must also see this flag.
+    // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees a killed child must see this flag.
     IS_ENDING.store(true, Ordering::Release);
     let until = Instant::now() + PATIENCE;
-    // Makes orphans children of this process, so that the loop finds and kills them too.
+    // Children of an ended child become children of this process, so that the loop finds them.
     let _ = set_child_subreaper(Some(getpid()));
-    // This is repeated, because the main thread or a child may be starting another process.
+    // This repeats, because the main thread or a child may be starting a process.
     loop {
         let living = descendants(std::process::id());
         for pid in living.iter().filter_map(|&pid| Pid::from_raw(pid as i32)) {
-            // Fails only if the process has ended.
             let _ = kill_process(pid, Signal::KILL);
         }
         if living.is_empty() || Instant::now() > until {

@@ -1,7 +1,7 @@
 //! Runs the same work in several threads at once, each on one CPU, and measures it by the wall clock.
 //!
-//! The rate is the work of all threads between the first start and the last end. Rates by CPU time would be too high:
-//! CPU time excludes waits, and counts threads that share a CPU as if each had its own.
+//! A rate is the work of all threads, divided by the time from the first start to the last end. Rates by CPU time would
+//! be too high, because CPU time excludes waits for locks and for CPUs.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -85,7 +85,7 @@ impl Work {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the share of time in which threads slept. A thread that is ready but has no CPU does not sleep.
+    /// Returns the part of the threads' time in which they slept. A thread that is ready but has no CPU does not sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)
@@ -97,15 +97,14 @@ pub(crate) struct Gate {
     is_over: OwnLines<AtomicBool>,
 }
 
-/// Data in cache lines of its own. Otherwise stores to other data in these lines would slow down some cases and not
-/// others.
+/// Data in cache lines of its own, because stores to other data in the same lines would slow down some cases.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct OwnLines<A>(pub(crate) A);
 
 impl Gate {
-    /// Repeats `batch`, which returns the number of its operations. Each thread must call this exactly once,
-    /// because the barrier waits for all.
+    /// Repeats `batch`, which returns the number of its operations. Each thread must call this exactly once, because
+    /// the start waits for all threads.
     pub(crate) fn repeat(&self, mut batch: impl FnMut() -> u64) -> ThreadShare {
         self.start.wait();
         let (cpu, queued, start) = (cpu_time(), queued(), Instant::now());
@@ -123,9 +122,8 @@ impl Gate {
     }
 }
 
-/// Runs `each` in this many pinned threads, with the thread's number, and `during` in the calling thread. The
-/// measurement begins when all threads have started, and ends when `during` returns. Returns the work, and the second
-/// value that `each` returned in each thread.
+/// Runs `each`, with the thread's number, in `threads` pinned threads, and `during` in the calling thread. All threads
+/// work until `during` returns. Returns the work, and each thread's second result.
 pub(crate) fn together<A: Send>(
     threads: u32,
     during: impl FnOnce(),

@@ -7,9 +7,9 @@ pub(crate) struct CaseResults<C> {
     pub(crate) cases: Vec<(C, Vec<f64>)>,
 }
 
-/// Measures all cases in each round. The order rotates, and every other round is reversed. Otherwise a case's
-/// after-effects would always disturb the same other case. A failed case is omitted, with a note. The first case must
-/// succeed, because all others are compared with it.
+/// Measures all cases in each round. The order rotates, and every other round is reversed, because a case may disturb
+/// the next. A failed case is omitted, with a note. The first case must succeed, because all others are compared with
+/// it.
 pub(crate) fn in_turns<C: Copy + PartialEq>(
     rounds: usize,
     all: &[C],
@@ -43,7 +43,7 @@ pub(crate) fn in_turns<C: Copy + PartialEq>(
     Ok(CaseResults { cases })
 }
 
-/// Returns the median ratio of times in the same round, and its spread.
+/// Returns the median and the spread of the ratios of two times in the same round.
 pub(crate) fn ratio(times: &[f64], than: &[f64]) -> (f64, f64) {
     let pairs = times.iter().zip(than);
     median_and_spread(&pairs.map(|(a, b)| a / b).collect::<Vec<f64>>())

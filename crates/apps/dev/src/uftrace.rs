@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// The buffer is large, because uftrace would look cheaper if it dropped records.
+/// The recorder's command, with a large buffer, because dropping records would look cheaper.
 const RECORD: [&str; 5] = ["uftrace", "record", "--buffer=1m", "-d", "recorded"];
 
 /// `plain` has the same functions, not compiled for a tracer.

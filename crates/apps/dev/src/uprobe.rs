@@ -2,17 +2,17 @@
 //!
 //! A case's value is the median over rounds. In each round, the mean of two untraced times is subtracted from the
 //! case's time. Hot loops make hits cheaper; the rows with many functions show by how much. `entry_return` traces each
-//! call's entry and return, `latency` also times the call, and `record` writes a record with the time and two
-//! arguments. `under` and `not_under` measure `--under`, for calls inside and outside its function. `by_arg0` and
+//! call's entry and return, `latency` times the call, and `record` writes a record with the time and two arguments.
+//! `under` and `not_under` measure `--under`, for calls inside and outside its function. `by_arg0` and
 //! `latency_by_arg0` measure `--by arg0`, with one value.
 //!
 //! The rows `throughput_…` are the calls of all pinned threads per second of wall time, with a jump, a trap, or the
-//! kernel's probe. The agent looks up a trap's probe by the trap's address: speculatively in `trap`, under a lock in
-//! `trap_locked`.
+//! kernel's probe. tiptoe's agent, its code in the program, looks up a trap's probe by the trap's address: without a
+//! lock in `trap`, under a lock in `trap_locked`.
 //!
 //! Four rows are lower bounds (floors) that the machine sets. `detour` only jumps to a copy of the first instructions
-//! and back. `bare_return` calls such a copy, which returns to the detour. `own_trap` is an int3 with the program's own
-//! empty handler. `rdtsc` is one reading of the time stamp counter.
+//! and back. `bare_return` jumps to code that calls such a copy. `own_trap` is an int3 with an empty handler of the
+//! program. `rdtsc` is one reading of the time stamp counter.
 
 mod case;
 mod clock;
@@ -33,7 +33,7 @@ use crate::uftrace;
 use case::{CallLoad, Case, SINGLE_STEPPED, kind};
 use kernel_returns::KernelReturns;
 
-/// The least share of traps whose probe must be looked up in the measured way, because each way has its own cost.
+/// The least percentage of traps whose probe must be looked up in the case's way.
 const LEAST_PERCENT: u64 = 90;
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     let mut kept = Vec::new();
     let mut refused: BTreeMap<Case, String> = BTreeMap::new();
     for round in 0..options.rounds {
-        // Each round needs a new process, because an agent gets slower with each call site that it learns.
+        // Each round needs a new process, because the agent gets slower with each call site that it records.
         let mut target = Target::start(&all)?;
         let before = untraced(&mut target, &loads, options)?;
         let mut measured = Vec::new();
@@ -168,7 +168,7 @@ fn untraced(
         .collect()
 }
 
-/// A case's times, one for each load; `None` if the case is not measured for the load.
+/// A case's times, one for each load (the called functions); `None` if the case is not measured for the load.
 struct Times {
     each: Vec<Option<CallTimes>>,
     kept: Option<f64>,
@@ -244,7 +244,7 @@ fn traps(session: &Session) -> u64 {
     let prefix = format!("{}_at", TRAP.name);
     let is_trap = |event: &&Event| {
         let name = event.event.rsplit(':').next().unwrap_or_default();
-        // A site's first function also has the name `first_…`, a label of the program.
+        // A site's first function has a second name `first_…`, a label of the program.
         name.trim_start_matches("first_").starts_with(&prefix)
     };
     let events = session.events.iter();

@@ -1,16 +1,16 @@
-//! `tiptoe-dev bench watch`: the cost of watching a variable, beside other ways to do it.
+//! `tiptoe-dev bench watch`: the cost of watching a variable, with tiptoe and other tools.
 //!
 //! - `hit`: a watched store. The kernel counts the store (`count`), writes it into a ring, without or with the callers,
 //!   or reports it by a signal. Other cases are `tiptoe watch` (with value and callers), `perf record` and gdb.
-//! - `hit in each thread`: watched stores by several threads at once, timed by the wall clock.
-//! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest time in which a
-//!   busy thread did not run meanwhile. The variables are watched by events of the CPUs, by events of each thread, or
-//!   by ptrace.
-//! - `switch`: a turn of two threads on one CPU, while variables that neither writes are watched.
+//! - `hit in each thread`: watched stores by several threads at once.
+//! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest part of it in
+//!   which a busy thread did not run. The variables are watched by events of the CPUs, by events of each thread, or by
+//!   ptrace.
+//! - `switch`: a turn of two threads on one CPU, while variables that neither thread writes are watched.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits.
 //!
 //! Each measurement except `switch` has its own process. Times are CPU time of the threads. They are wall time in
-//! `hit in each thread`, `set_up` and `still`, and for gdb, because it stops the threads.
+//! `hit in each thread`, `set_up` and `still`, and for gdb, which stops the threads.
 
 use crate::error::Error;
 use crate::options::Options;

@@ -1,4 +1,4 @@
-//! Compiles and runs a measured program, which answers questions over a pipe.
+//! Compiles and runs the program that a bench measures. The program answers questions over a pipe.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl Workshop {
         Workshop::with(bench, source, &[])
     }
 
-    /// Makes a folder with a bench's program and these headers (names and texts).
+    /// Makes a folder with a bench's compiled program. `headers` are names and texts.
     pub(crate) fn with(
         bench: &str,
         source: &str,
@@ -76,7 +76,7 @@ impl Workshop {
     }
 }
 
-/// Parses an answer's number. Refuses `nan` and `inf`.
+/// Parses the number in an answer. Refuses `nan` and `inf`.
 pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     let number = answer
         .parse()
@@ -88,7 +88,7 @@ pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
 pub(crate) fn cc(folder: &Path, arguments: &[&str]) -> Result<(), Error> {
     let mut command = Command::new("cc");
     command.arg("-O2").args(arguments).current_dir(folder);
-    // The compiler's temporary files are in this folder, because a killed compiler does not remove them.
+    // The bench removes this folder; a killed compiler leaves its temporary files.
     command.env("TMPDIR", folder);
     let output = command.output().map_err(failed("running `cc`"))?;
     match output.status.success() {

@@ -1,4 +1,4 @@
-//! Bad input must be refused with exit status 2 and one line that says what failed.
+//! Tests that bad input is refused with exit status 2 and one line that says what failed.
 
 use std::process::Command;
 

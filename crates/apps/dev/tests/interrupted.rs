@@ -1,4 +1,4 @@
-//! A bench that a signal ends must leave nothing: no child, no folder, no cgroup.
+//! Tests that a bench that a signal ends leaves no child process, no folder and no cgroup.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,7 +24,7 @@ impl Bench {
         Bench(child.expect("tiptoe-dev runs"))
     }
 
-    /// `None` if the bench ends before its program starts.
+    /// Returns the id of the bench's program; `None` if the bench ends first.
     fn program(&mut self) -> Option<u32> {
         let until = Instant::now() + LIMIT;
         while Instant::now() < until {
@@ -64,7 +64,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.split_whitespace().flat_map(str::parse).collect()
 }
 
-/// A killed process may still be a zombie.
+/// A killed process may be a zombie.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))

@@ -1,4 +1,4 @@
-//! `tiptoe-dev plan` as a user runs it.
+//! Tests `tiptoe-dev plan` as a user runs it.
 
 use std::process::{Command, Output};
 
@@ -23,7 +23,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&plan(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// Options of a plan that needs at most three counters at a time: for one cgroup, for its parent and for the system.
+/// Options of a plan that needs at most three counters at a time.
 const PUBLISHED: [&str; 8] = [
     "-e",
     "cycles",

@@ -1,4 +1,4 @@
-//! Rates must be measured only if each thread has its own CPU.
+//! Tests that rates are measured only if each thread has its own CPU.
 
 use std::process::Command;
 

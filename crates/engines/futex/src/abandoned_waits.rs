@@ -1,5 +1,5 @@
-//! Counts waits that did not return, because the thread was cancelled or a signal handler jumped out. No hook runs
-//! then, so their ends are unknown.
+//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out. No hook runs
+//! after such a wait, so its end is unknown.
 
 use tiptoe_wire::futex::entry;
 

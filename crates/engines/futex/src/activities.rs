@@ -1,12 +1,12 @@
 //! A thread's waits in progress, outermost first: one wait, and the waits of signal handlers that interrupted it.
 //!
-//! A wait is identified by its position on the stack: the canonical frame address of the function that makes the call,
-//! or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a handler's
-//! jump, never returns. Such a wait keeps its slot until the thread waits at this position or above, because only then
-//! is its end certain.
+//! A wait is identified by its position on the stack: the canonical frame address of the function that makes the futex
+//! call, or the stack pointer if the function's unwind rule is unknown. A wait that was cancelled, or left by a signal
+//! handler's jump, never returns. Such a wait keeps its slot until the thread waits at this position or above: only
+//! then has the function certainly ended.
 //!
 //! A signal handler may interrupt `push`. So `push` stores the stack position first, which takes the slot, and the
-//! address last, which completes the slot. The collector must skip slots with address 0.
+//! address last, which completes the slot. tiptoe, which reads the slots, must skip those with address 0.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{REPORTED, activity, head};
@@ -31,9 +31,9 @@ pub struct Activity {
     pub since: u64,
     /// The futex operation in the low 16 bits. [`crate::calls`] defines the bits above.
     pub operation: u64,
-    /// Start of the user's frame.
+    /// The stack pointer after the return to `site`.
     pub frame: u64,
-    /// The board's checksum for this address when the wait began ([`crate::board`]).
+    /// The checksum of the address's last wake when the wait began ([`crate::board`]).
     pub seen: u64,
     /// For a wait that a library reports: the last futex inside the wait, or 0; `seen` is this futex's checksum. For a
     /// lock that records its holder: the lock's [`crate::history::History::mark`].
@@ -53,7 +53,7 @@ fn sp_word(index: u32) -> usize {
 }
 
 impl<'a> Activities<'a> {
-    /// Returns the waits in a thread's words.
+    /// Returns the waits in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Activities(words)
     }
@@ -68,8 +68,8 @@ impl<'a> Activities<'a> {
         self.sp(0) == 0
     }
 
-    /// Removes and returns the innermost wait if some wait cannot be in progress at the stack pointer `sp`, because the
-    /// thread has then left that wait and all waits inside it.
+    /// Removes and returns the innermost wait if any wait cannot be in progress at the stack pointer `sp`. The thread
+    /// has left such a wait and all waits inside it.
     #[cold]
     #[inline(never)]
     pub fn pop_left(&self, sp: u64) -> Option<Activity> {
@@ -123,8 +123,8 @@ impl<'a> Activities<'a> {
         free.unwrap_or(activity::DEPTH)
     }
 
-    /// Returns whether a call is inside a wait that a library reports. If so, records the call's futex and checksum in
-    /// that wait, because the wake of the last futex ends the wait.
+    /// Returns whether a futex call is inside a wait that a library reports. If so, records the futex and its checksum
+    /// in that wait, because the waker of the last futex ends that wait.
     #[cold]
     #[inline(never)]
     pub fn is_within_reported(&self, sp: u64, futex: u64, seen: impl FnOnce() -> u64) -> bool {
@@ -172,8 +172,8 @@ impl<'a> Activities<'a> {
         beginnings
     }
 
-    /// Marks a wait as seen twice, and sets its beginning to `since`, if its beginning is still `beginning`. Beginnings
-    /// are unique, so no later wait is marked. Called only by tiptoe.
+    /// If the wait's beginning is `beginning`, marks the wait as seen twice and sets its beginning to `since`.
+    /// Beginnings are unique, so no later wait is marked. Called only by tiptoe.
     pub fn mark_seen(&self, index: usize, beginning: u64, since: u64) {
         let word = u32::try_from(index)
             .ok()
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(on(&waits), [1000, 950]);
         waits.push(&wait(950));
         assert_eq!(on(&waits), [1000, 950]);
-        // A handler on a stack of its own.
+        // On another stack.
         waits.push(&wait(1000 + STACK));
         assert_eq!(on(&waits), [1000, 950, 1000 + STACK]);
         assert_eq!(waits.pop(1000 + STACK), Some(wait(1000 + STACK)));

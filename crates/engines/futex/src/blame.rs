@@ -1,24 +1,24 @@
-//! Charges a wait's time to the threads that held the lock meanwhile.
+//! Charges a wait's time to the threads that held the lock during the wait.
 //!
 //! A thread reads the lock's holder before it waits. A woken thread records a hand-over: which thread holds the lock
 //! from then on ([`crate::history`]). The time between two hand-overs is charged to the call site where the holder
-//! released the lock; if that is unknown, to the holder's id or to [`holder::UNKNOWN`].
+//! released the lock; if it is unknown, to the holder's id; if this is unknown, to [`holder::UNKNOWN`].
 //!
 //! | time | charged to |
 //! |---|---|
 //! | until the first hand-over | the holder at the beginning |
-//! | from one hand-over to the next | the holder that the first one names |
+//! | from one hand-over to the next | the holder that the first hand-over names |
 //! | from a release to the wake-up of the next holder | [`holder::UNSEEN`] |
 //! | from a release to the wake-up, if another thread took the lock first | that thread |
 //!
 //! A thread that releases a lock reads the clock only if it slept before it took the lock. Otherwise the time of the
-//! release is unknown, so the time until the wake-up is charged to this thread, too.
+//! release is unknown, so the releasing thread is charged until the wake-up.
 //!
-//! A thread that takes a free lock records nothing. So threads may have held the lock between the release and the
-//! wake-up; many, if the woken thread had to wait for a CPU.
+//! A thread that takes a free lock records nothing. So several threads may have held the lock between the release and
+//! the wake-up.
 //!
-//! A thread reads the holder right after the clock. If it is preempted in between, which is rare, a later holder is
-//! charged too much time.
+//! A thread reads the clock, then the holder. If it is preempted in between, which is rare, a later holder is charged
+//! too much time.
 
 use tiptoe_wire::futex::history::{NOBODY, READERS};
 use tiptoe_wire::futex::{head, holder};
@@ -39,21 +39,21 @@ fn short(lock: u64) -> u64 {
 struct Parts<'c, C> {
     /// The end of the part that is charged next.
     until: u64,
-    /// The release that ended this part.
+    /// The release of the lock that ended this part.
     release: Release,
-    /// The thread that held the lock at `until`, if not the woken thread.
+    /// The holder that the woken thread found at `until`, if not itself.
     faster: Option<u32>,
     charge: &'c C,
 }
 
 impl<C: Fn(u64, u64)> Parts<'_, C> {
     fn add(&mut self, holder: u32, since: u64) {
-        // The counter may go back, for example when a virtual machine moves.
+        // The clock may go back, for example when a virtual machine moves to another host.
         let ticks = self.until.saturating_sub(since);
         self.until = since;
         let thread = |id: u32| holder::THREAD | u64::from(id);
         let key = match (holder, self.faster) {
-            // The holder is 0 while a thread is just taking or releasing the lock.
+            // The holder reads as 0 while a thread is taking or releasing the lock.
             (0, _) if self.release.site != 0 => self.release.site,
             (0, _) => holder::UNKNOWN,
             (READERS, _) | (NOBODY, Some(READERS)) => holder::READERS,
@@ -94,7 +94,7 @@ impl Thread<'_> {
     ) {
         let lock = ended.lock.address(wait.address);
         let me = self.id();
-        // The new holder may be a faster thread, or readers, of which this thread is one.
+        // The state names a faster thread, or readers (among them this thread), or no holder.
         let after = match (ended.end, ended.lock) {
             (End::Woken, OwnedLock::Inheriting) => me,
             (End::Woken, _) => match owner::holder(ended.lock_state) {
@@ -105,7 +105,7 @@ impl Thread<'_> {
         };
         let faster = Some(after).filter(|after| *after != me && *after != 0);
         let hand_overs = self.history().since(lock, wait.mark(), ended.since);
-        // The hand-over is recorded first, because charging takes long and other waiters need the record.
+        // Recorded before charging, which takes long, because other waiters need the record.
         if ended.end == End::Woken {
             let hand_over = HandOver {
                 at: ended.now,
@@ -133,8 +133,8 @@ impl Thread<'_> {
         }
     }
 
-    /// If this thread waits again for a lock that it recorded as taken, another thread was faster. Records the present
-    /// holder.
+    /// Records the present holder if this thread waits again for a lock that it recorded as taken: another thread was
+    /// faster.
     #[inline(always)]
     pub(crate) fn waits_again(&self, call: &Call, lock_state: LockState, now: u64) {
         if self.own().load(head::THREAD as usize) >> 32 != 0 {

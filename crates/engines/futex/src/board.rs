@@ -1,15 +1,14 @@
 //! The last wake at each address, from which a waiter learns the call site that ended its wait.
 //!
-//! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores the words one by one,
-//! with their checksum. Readers ignore torn cells, so the words need no ordering. An atomic exchange would make the
-//! waker wait for the cache line and for its own earlier stores.
+//! Each hash of an address has a cell, which is a cache line. A waker takes no lock: it stores a cell's words one by
+//! one, with their checksum. Readers ignore cells whose checksum does not match, so the words need no ordering.
 //!
 //! A waiter saves its cell's checksum before it waits. If the cell has another valid checksum for this address
-//! afterwards, another thread woke the address in between. No times are compared, so a wake need not read the clock,
-//! which would double the cost of a wake.
+//! afterwards, a thread woke the address in between. No times are compared, so a wake's hook need not read the clock,
+//! which would double its cost.
 //!
-//! INVARIANT: if a cell's words are from two wakes, its checksum does not match. This is certain if only one word is
-//! from the other wake, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
+//! INVARIANT: if a cell's words are from two wakes, its checksum does not match. This is certain if only one word
+//! differs, because each word changes the checksum. Otherwise a match has a chance of one in 2^64.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::RELEASED;
@@ -17,7 +16,7 @@ use tiptoe_wire::futex::board::{ADDRESS, BITS, SITE, STAMP, SUM, WORDS};
 
 use crate::HASH;
 
-/// The cells, in slab 0.
+/// The cells, in slab 0, which all threads share.
 #[derive(Clone, Copy)]
 pub struct Board<'a>(Words<'a>);
 
@@ -35,7 +34,7 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Mixes in the site last, because it is known last.
+/// Returns a cell's checksum. The site, which the hook knows last, is mixed in last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }
@@ -50,7 +49,8 @@ impl<'a> Board<'a> {
         self.0
     }
 
-    /// Records a wake by call site `site`. The stamp must be unique; otherwise a waiter would miss the wake.
+    /// Records a wake by call site `site`. The stamp must be unique: a waiter misses a wake that does not change the
+    /// checksum.
     #[inline]
     pub fn note(&self, address: u64, site: u64, stamp: u64) {
         let cell = cell(address);
@@ -62,7 +62,7 @@ impl<'a> Board<'a> {
     }
 
     /// Returns when the lock that `--hold` names was last released, in ticks, or 0. Only the lock's holder may call
-    /// this, so that no other thread releases the lock meanwhile.
+    /// this.
     #[inline]
     pub fn released(&self) -> u64 {
         self.0.load(RELEASED as usize)
@@ -74,13 +74,13 @@ impl<'a> Board<'a> {
         self.0.store(RELEASED as usize, now);
     }
 
-    /// Returns the checksum at `address`.
+    /// Returns the checksum in the address's cell.
     #[inline]
     pub fn seen(&self, address: u64) -> u64 {
         self.0.load(cell(address) + SUM as usize)
     }
 
-    /// Returns the last wake since the checksum `seen`; `None` without a wake, or if the cell is torn.
+    /// Returns the last wake since the checksum was `seen`; `None` without a wake, or if the checksum does not match.
     #[inline]
     pub fn wake(&self, address: u64, seen: u64) -> Option<Wake> {
         let cell = cell(address);

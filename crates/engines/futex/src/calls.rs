@@ -1,8 +1,7 @@
 //! Hooks before and after a futex call.
 //!
-//! A woken thread may find the lock taken and wait again. All such waits for one lock in one call by the user's code
-//! are an *episode*, which ends when the thread waits for another lock or wakes the lock's waiters. After a wait for a
-//! mutex, the unlock always makes a wake call.
+//! A woken thread may find the lock taken and wait again. All waits for one lock in one call by the user's code are an
+//! *episode*, which ends when the thread waits for another lock or wakes the lock's waiters.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::{HOLDS, OPERATION_SHIFT, entry, head};
@@ -18,18 +17,18 @@ use crate::owner::{self, LockState, OwnedLock};
 use crate::paths::Caller;
 
 const OPERATION: u32 = 0xffff;
-/// In [`Activity::operation`]: the kind of lock, if the lock records its holder.
+/// In [`Activity::operation`]: position of the kind of lock, if the lock records its holder.
 const LOCK_SHIFT: u32 = 16;
 const LOCK: u64 = 7;
 /// In [`Activity::operation`]: the wait begins an episode.
 const FIRST: u64 = 1 << 32;
-/// In [`Activity::operation`]: the holder or number of readers.
+/// In [`Activity::operation`]: position of the lock's holder or number of readers.
 const LOCK_STATE_SHIFT: u32 = 33;
 const LOCK_STATE: u64 = (1 << (WEIGHT_SHIFT - LOCK_STATE_SHIFT)) - 1;
-/// In [`Activity::operation`]: the wait's weight; 0 if the wait was skipped.
+/// In [`Activity::operation`]: position of the wait's weight; 0 if sampling skipped the wait.
 const WEIGHT_SHIFT: u32 = 57;
 
-/// In a wake's stamp: the thread.
+/// In a wake's stamp (its unique number): position of the thread.
 const STAMP_SHIFT: u32 = 40;
 const VIA: u64 = (1 << OPERATION_SHIFT) - 1;
 
@@ -41,15 +40,15 @@ const _: () = assert!(LOCK_STATE + 1 == 1 << owner::LOCK_SHIFT);
 pub struct Call {
     /// The futex.
     pub address: u64,
-    /// The operation.
+    /// The operation, with flags.
     pub operation: u32,
     /// The position on the stack ([`Activity::sp`]), equal before and after the call.
     pub sp: u64,
-    /// The caller.
+    /// The user's call site.
     pub caller: Caller,
     /// The hook's return address, recorded if no return address is in libc.
     pub at: u64,
-    /// Whether a hook runs after the call to time a wait.
+    /// Whether a second hook, which times a wait, runs after the call.
     pub is_timed: bool,
 }
 
@@ -72,7 +71,6 @@ pub(crate) struct EndedWait {
 }
 
 impl Call {
-    /// Returns the return address in libc, with the operation in the bits above.
     fn via(&self) -> u64 {
         let via = match self.caller.via {
             0 => self.at,
@@ -118,13 +116,13 @@ impl Activity {
 }
 
 impl<'a> Thread<'a> {
-    /// Returns the hooks of a thread with the words `own`; `shared` are slab 0's.
+    /// Returns the hooks of a thread. `own` are its counters (its slab), `shared` is slab 0, which all threads share.
     pub fn new(own: Words<'a>, shared: Words<'a>) -> Self {
         let (board, scope) = (Board::new(shared), 0);
         Thread { own, board, scope }
     }
 
-    /// Sets the thread's node of [`tiptoe_wire::scopes`].
+    /// Sets the thread's scope, a node of [`tiptoe_wire::scopes`].
     #[inline(always)]
     #[must_use]
     pub fn with_scope(self, scope: u64) -> Self {
@@ -141,15 +139,15 @@ impl<'a> Thread<'a> {
     }
 
     /// Returns whether the call is a wait that is probably timed. If so, the hook reads the clock before it searches
-    /// for the call site, because the CPU does both at once.
+    /// for the call site, so that the CPU does both at once.
     #[inline(always)]
     pub fn is_next_timed(&self, operation: u32) -> bool {
         Kind::of(operation) == Kind::Wait && Gaps::new(self.own).is_next_timed()
     }
 
-    /// Records a call before it is made. For a wait, `lock` returns the lock's kind if the lock records its holder, and
-    /// `load` reads four bytes. `clock` returns ticks; it is called only for sampled waits, and for releases of a lock
-    /// taken after a sleep.
+    /// Records a call before it is made. `lock` returns the lock's kind if the lock records its holder, and `load`
+    /// reads four bytes of the lock. `clock` returns ticks; it is called only for sampled waits, and for releases of a
+    /// lock that the thread took after a sleep.
     #[inline(always)]
     pub fn begins(
         &self,
@@ -215,7 +213,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Returns whether the call is inside a reported wait. If not, counts waits that the thread left without a return.
+    /// Returns whether the call is inside a wait that a library reports. If not, counts waits that the thread left
+    /// without a return.
     #[cold]
     #[inline(never)]
     fn is_inside(&self, call: &Call) -> bool {
@@ -253,7 +252,6 @@ impl<'a> Thread<'a> {
         entry
     }
 
-    /// Counts a wait, and its end in the word `end`.
     #[inline(always)]
     pub(crate) fn count(&self, wait: &Activity, end: u32) -> Option<Entry<'a>> {
         let entry = self.entry(&Key {
@@ -281,8 +279,8 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning, which did not wait or began before the hooks were installed. Does
-    /// not time waits that returned at once or were skipped, because reading the clock would dominate their cost.
+    /// Ignores calls without a recorded beginning. Does not time waits that returned at once or were skipped, because
+    /// reading the clock would be most of the hooks' cost.
     #[inline(always)]
     pub fn ends(
         &self,
@@ -329,8 +327,8 @@ impl<'a> Thread<'a> {
             Beginning::LongAgo(since) => (since, 1),
             Beginning::Unknown => return entry,
         };
-        // A skipped wait saved no checksum, so the last recorded waker is blamed. This is wrong if no hook saw the real
-        // waker.
+        // A skipped wait saved no checksum of the last wake, so the last recorded waker is blamed, even if it woke
+        // before this wait.
         let address = match (lock, wait.within) {
             (None, futex) if futex != 0 => futex,
             _ => wait.address,

@@ -1,8 +1,8 @@
 //! A thread's sums of its waits, by address and call site.
 //!
 //! A thread takes an entry by storing the key's address, then stores the rest. A signal handler that runs in between
-//! takes another entry for the same key, so the collector must add up such entries. Each addition is one instruction;
-//! otherwise a handler's addition could be lost.
+//! takes another entry for the same key, so tiptoe must add up such entries. Each addition is one instruction, because
+//! a handler's addition between a load and a store would be lost.
 
 use tiptoe_event::bucket_of;
 use tiptoe_wire::Words;
@@ -19,9 +19,9 @@ pub struct Key {
     pub address: u64,
     /// The user's call site.
     pub site: u64,
-    /// The return address in libc, with the operation in the bits above.
+    /// The return address in libc, with the futex operation in the bits above.
     pub via: u64,
-    /// The thread's node of [`tiptoe_wire::scopes`].
+    /// The thread's scope, a node of [`tiptoe_wire::scopes`].
     pub scope: u64,
 }
 
@@ -34,12 +34,12 @@ pub struct Entries<'a>(Words<'a>);
 pub struct Entry<'a>(Words<'a>);
 
 impl<'a> Entries<'a> {
-    /// Returns the entries in a thread's words.
+    /// Returns the entries in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Entries(words)
     }
 
-    /// Returns a key's entry, which may be new; `None` without room.
+    /// Returns a key's entry, which may be new; `None` if none is free.
     #[inline(always)]
     pub fn of(&self, key: &Key) -> Option<Entry<'a>> {
         let mixed = key.address ^ key.site.rotate_left(20) ^ key.via.rotate_left(40);
@@ -113,7 +113,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Records a wait's duration.
+    /// Records a wait's duration, `weight` times.
     pub fn slept(&self, ns: u64, weight: u64) {
         self.add(entry::SLEPT_NS, ns.wrapping_mul(weight));
         self.at_least(entry::LONGEST, ns);

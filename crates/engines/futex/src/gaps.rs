@@ -1,18 +1,17 @@
 //! Samples waits: selects the waits to time if timing all would exceed the budget.
 //!
 //! A *skipped* wait is counted, but not timed, because reading the clock is most of a timed wait's cost. A *gap* is the
-//! number of waits skipped before a timed one. Gaps are random, so that each wait of a repeated pattern is equally
-//! likely to be timed; tiptoe sets their mean. A timed wait's weight is one plus its gap. So weighted sums are
-//! unbiased, even when the mean changes.
+//! number of waits skipped before a timed wait. Gaps are random, so that each wait of a repeated pattern is equally
+//! likely to be timed; tiptoe, the tracing process, sets their mean. A timed wait's weight is one plus its gap. So
+//! weighted sums are unbiased, even when the mean changes.
 //!
 //! A long wait with a large weight would distort the sum. So tiptoe looks at the waits in progress at intervals, and
-//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If it was
-//! skipped, the mark contains an estimate of its beginning.
+//! marks those that it sees twice ([`crate::activities::Activities::mark_seen`]). A marked wait has weight 1. If a
+//! marked wait was skipped, the mark contains an estimate of its beginning.
 //!
 //! tiptoe writes `GAP`, both tiptoe and the thread write a wait's `SINCE`, and the thread writes all other words. If a
-//! signal handler waits while its thread decides whether to time a wait, the handler's wait may be timed instead, or
-//! both may be. Such handlers are too rare to bias the sums. All accesses are relaxed, because these words order
-//! nothing.
+//! signal handler waits while its thread decides whether to time a wait, the wrong wait may be timed. Such handlers are
+//! too rare to bias the sums. All accesses are relaxed, because these words order nothing.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::activity::{GOES_ON, SKIPPED};
@@ -21,19 +20,19 @@ use tiptoe_wire::futex::head::{GAP, NEXT, NEXT_WEIGHT, SEED, WAITS};
 /// The largest mean gap; a larger mean would save almost nothing.
 pub const MOST: u64 = 63;
 
-/// A wait's decoded beginning.
+/// A wait's beginning, decoded from its `SINCE` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// The wait was skipped, so the word has only the wait's number.
     Unknown,
     /// The beginning in ticks.
     At(u64),
-    /// The beginning in ticks of a marked wait; an estimate if the wait was skipped.
+    /// The beginning in ticks of a marked wait, estimated if the wait was skipped.
     LongAgo(u64),
 }
 
 impl Beginning {
-    /// Decodes a word.
+    /// Decodes a `SINCE` word.
     #[inline(always)]
     pub fn of(word: u64) -> Beginning {
         match (word & GOES_ON, word & SKIPPED) {
@@ -49,7 +48,7 @@ impl Beginning {
 pub struct Gaps<'a>(Words<'a>);
 
 impl<'a> Gaps<'a> {
-    /// Returns the sampling state in a thread's words.
+    /// Returns the sampling state in a thread's slab (its own counters).
     pub fn new(own: Words<'a>) -> Self {
         Gaps(own)
     }
@@ -72,7 +71,7 @@ impl<'a> Gaps<'a> {
         self.0.load(WAITS as usize) + 1 >= self.0.load(NEXT as usize)
     }
 
-    /// Returns the word that stands for wait `number`'s unknown beginning; `None` if the wait is timed.
+    /// Returns the `SINCE` word of wait `number` if the wait is skipped; `None` if it is timed.
     #[inline(always)]
     pub(crate) fn skip(&self, number: u64) -> Option<u64> {
         (number < self.0.load(NEXT as usize)).then_some(number | SKIPPED)

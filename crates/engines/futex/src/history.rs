@@ -1,22 +1,23 @@
 //! Hand-overs of locks: which thread holds a lock from which time on.
 //!
-//! A thread that releases a lock wakes one of the threads that sleep for it. The woken thread records which thread
-//! holds the lock now: itself, or a faster thread. A thread that took the lock after a sleep also records its release.
+//! A thread that releases a lock wakes a thread that waits for it. The woken thread records which thread holds the lock
+//! now: itself, or a faster thread. A thread that took the lock after a sleep records its release.
 //!
-//! Each hash of a lock's address has a ring. A thread takes a place in the ring by one addition, and stores the words
-//! there one by one, with a checksum. Readers skip a place whose checksum does not match, because another thread is
-//! overwriting the place. So the words need no ordering.
+//! Each hash of a lock's address has a ring of records. A thread takes a place in the ring by one addition, and stores
+//! the words there one by one, with a checksum. Readers skip a place whose checksum does not match, because another
+//! thread is writing there. So the words need no ordering.
 //!
 //! INVARIANT: the checksum covers the lock and the hand-over's number, so older hand-overs and mixed words do not
 //! match, except with a chance of one in 2^64.
 //!
 //! A busy lock overwrites other locks' hand-overs in the ring. To notice this, a ring's locks are divided into
-//! families, and each family counts its hand-overs. A thread saves the counts before it waits ([`History::mark`]). If
-//! it later finds as many hand-overs as its family has counted since, none was overwritten. If it finds fewer, and more
-//! places were taken since the mark than the ring has, some may have been overwritten, perhaps during the reading.
+//! families, and each family counts its hand-overs. A thread saves the counts of its lock's ring and family before it
+//! waits ([`History::mark`]). If it later finds as many hand-overs as the family has counted since, none was
+//! overwritten. If it finds fewer, and more places were taken since the mark than the ring has, some may have been
+//! overwritten.
 //!
-//! If a thread is preempted after it counted its hand-over, it may take a place after a waiter's mark. The waiter skips
-//! this hand-over, because it is older than the wait.
+//! A thread that is preempted after it counted its hand-over may take a place only after a waiter's mark. The waiter
+//! skips this hand-over, whose time is before the wait.
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -35,9 +36,9 @@ use crate::primitive::fence;
 /// Names the holder of a lock from a time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
-    /// The time in ticks.
+    /// The time of the hand-over, in ticks.
     pub at: u64,
-    /// A thread's id, `READERS`, `NOBODY`, or 0 if unknown.
+    /// The new holder: a thread's id, `READERS`, `NOBODY`, or 0 if unknown.
     pub holder: u32,
     /// Whether the holder itself recorded the hand-over.
     pub is_own: bool,
@@ -48,13 +49,13 @@ pub struct HandOver {
 /// A release of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The thread, or 0 if unknown.
+    /// The thread that released the lock, or 0 if unknown.
     pub thread: u32,
-    /// The call site.
+    /// The thread's call site.
     pub site: u64,
 }
 
-/// The rings in slab 0.
+/// The rings, in slab 0, which all threads share.
 #[derive(Clone, Copy)]
 pub struct History<'a>(Words<'a>);
 
@@ -67,11 +68,10 @@ pub struct HandOvers<'a> {
     last: u64,
     mark: u32,
     after: u64,
-    /// How many of the family's hand-overs were not found yet.
+    /// How many hand-overs the family has counted since the mark, less those found.
     left: u32,
 }
 
-/// How many records are sorted by time at once.
 const AHEAD: usize = 4;
 
 /// Hand-overs, newest first. Records may be out of order, because a thread may be preempted between reading the clock
@@ -81,7 +81,6 @@ pub struct InOrder<'a> {
     ahead: [Option<HandOver>; AHEAD],
 }
 
-/// Returns the indices of a lock's ring and of its family's count.
 pub(crate) fn ring(lock: u64) -> (usize, usize) {
     let hash = (lock >> 2).wrapping_mul(HASH);
     let ring = match BITS {
@@ -115,7 +114,7 @@ impl<'a> History<'a> {
         let (Some(count), Some(family)) = (self.0.at(ring), self.0.at(family)) else {
             return;
         };
-        // Relaxed: the next addition publishes this one.
+        // Relaxed: the next addition publishes this addition.
         family.fetch_add(1, Relaxed);
         // Release: pairs with the Acquire in `since` (edge A).
         let number = count.fetch_add(1, Published);
@@ -132,7 +131,7 @@ impl<'a> History<'a> {
         put(SUM, sum(lock, number, [at, who, release.site]));
     }
 
-    /// Returns the counts of hand-overs, for [`History::since`].
+    /// Returns the counts of hand-overs in the lock's ring and family, for [`History::since`].
     #[inline]
     pub fn mark(&self, lock: u64) -> u64 {
         let (ring, family) = ring(lock);
@@ -148,7 +147,7 @@ impl<'a> History<'a> {
         let next = self.0.at(ring).map_or(0, |count| count.load(Acquire));
         let left = (self.0.load(family) as u32).wrapping_sub((mark >> 32) as u32);
         let new = match left {
-            // All new places belong to other families.
+            // Other families took all places since the mark.
             0 => 0,
             _ => (next as u32).wrapping_sub(mark as u32).min(COUNT),
         };
@@ -327,7 +326,7 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// A woken thread records its own hand-over after it has read the count, and before it reads the others.
+    /// A woken thread overwrites a hand-over with its own, between counting and reading.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {

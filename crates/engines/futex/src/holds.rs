@@ -2,12 +2,12 @@
 //!
 //! Hooks see calls of libc's functions that take and release the lock, but not the functions' returns. A hold begins
 //! with the call that takes the lock, or at the end of the last wait inside this call. The hold ends with the call that
-//! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a release shows that it took the lock. A
-//! condition wait releases the lock and takes it again; an unlock function that it calls is ignored.
+//! releases the lock. If a call may fail ([`LockOperation::Tries`]), only a release shows that the call took the lock.
+//! A condition wait releases the lock and takes it again; calls of an unlock function inside are ignored.
 //!
 //! No hook sees how long a call spins. But each release stores its time where all threads can read it, and an exclusive
 //! hold begins no earlier than the lock's last release. A spin lock's function may jump back to its start, where the
-//! hook is, for each try. So the last try begins the hold.
+//! hook is, for each try. So the hold begins with the last try.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::head::MEASURED_HOLD;
@@ -21,7 +21,7 @@ const FRAME: usize = LOCK + 2;
 const SINCE: usize = LOCK + 3;
 const TIMES: usize = LOCK + 4;
 
-/// What a function does with the lock.
+/// What a libc function does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOperation {
     /// Takes the lock.
@@ -68,7 +68,7 @@ pub struct EndedHold {
 pub struct Holds<'a>(Words<'a>);
 
 impl<'a> Holds<'a> {
-    /// Returns the hold in a thread's words.
+    /// Returns the hold in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Holds(words)
     }
@@ -253,7 +253,7 @@ mod tests {
             .record(Gives, LOCK, &from(3), 95, 0)
             .expect("second hold");
         assert_eq!((held.site, held.ticks), (2, 5));
-        // If the thread did not sleep in the condition wait, the new hold's start is unknown.
+        // Without a futex wait, no hook saw the new hold's start.
         holds.record(Leaves, LOCK, &from(2), 100, 0);
         assert_eq!(holds.record(Gives, LOCK, &from(3), 110, 0), None);
         holds.record(Takes, LOCK, &from(1), 120, 0);

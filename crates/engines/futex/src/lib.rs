@@ -3,8 +3,8 @@
 //! Hooks run only around a futex system call, which costs 100 ns or more. A lock's fast path is unchanged.
 //!
 //! A *slab* is a thread's part of the memory shared with tiptoe, the tracing process; slab 0 is common to all threads.
-//! This code changes only slabs ([`tiptoe_wire::futex`]), takes no lock, and calls no function of the program. A signal
-//! handler may interrupt it anywhere and run it again.
+//! Hooks change only slabs ([`tiptoe_wire::futex`]), take no lock, and call no function of the program. A signal
+//! handler may interrupt a hook anywhere, and run hooks.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,5 @@
-//! Models of the board, of walks, and of a thread that a signal handler interrupts before each memory access in turn.
+//! Loom models of the board (the last wakes), of walks, and of a thread that a signal handler interrupts before each
+//! memory access in turn. A *mutant*, a model with an error, must fail.
 
 extern crate std;
 
@@ -125,7 +126,7 @@ fn wait(sp: u64) -> Activity {
     }
 }
 
-/// Runs `thread` with a handler before each access in turn, and once without.
+/// Runs `thread` with a handler before each memory access in turn, and once without.
 pub(crate) fn at_each_access(thread: impl Fn(usize) -> bool + Sync + Send + 'static + Copy) {
     let mut nth = 0;
     let mut missed = false;
@@ -233,8 +234,8 @@ fn any_goes_on(own: Words<'static>, _beginning: u64) {
     own.store(word as usize, 5 | activity::GOES_ON);
 }
 
-/// tiptoe marks an untimed wait as still in progress, while the wait ends and another begins. The mark is one exchange,
-/// so running it before each access covers all interleavings.
+/// tiptoe marks a skipped wait as still in progress, while the wait ends and another begins. The marking is one
+/// exchange, so running it before each access covers all interleavings.
 fn what_goes_on_is_not_mixed_up(looks: Looks) {
     at_each_access(move |nth| {
         let (own, shared) = (leak(WIDTH), leak(WIDTH));

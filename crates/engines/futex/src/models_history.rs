@@ -1,4 +1,4 @@
-//! Models of two threads that record hand-overs, while one of them reads.
+//! Loom models of two threads that record hand-overs of a lock, while one of them reads.
 
 extern crate std;
 
@@ -124,7 +124,7 @@ fn missing_hand_overs_are_noticed(pusher: Option<Edge>, reader: Option<Edge>) {
         lose(reader);
         let mut all = History::new(words).since(7, 0, 0);
         let found: Vec<u64> = all.by_ref().map(|one| one.at - 10).collect();
-        // The reader found all hand-overs before the newest, or knows that some are missing.
+        // The reader found all hand-overs up to the newest, or knows that some are missing.
         let recorded = found.first().map_or(0, |last| *last as usize);
         assert!(found.len() == recorded || all.is_cut(), "{found:?}");
         other.join().unwrap();

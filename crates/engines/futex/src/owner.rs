@@ -1,10 +1,10 @@
 //! Reads which thread holds a lock, if the lock records its holder.
 //!
 //! glibc's mutexes and rwlocks contain the id of the thread that holds them exclusively. These layouts cannot change,
-//! because public headers compile them into programs. Other locks (semaphores, Rust's, libc's internal ones) record no
+//! because public headers compile them into programs. Semaphores, Rust's locks and libc's internal locks record no
 //! holder.
 //!
-//! The word may contain anything, so readers must check that it can be a thread's id.
+//! A lock's word may contain anything, so readers must check that it can be a thread's id.
 
 use tiptoe_wire::futex::frames::owner;
 use tiptoe_wire::futex::history::{HOLDER, NOBODY, READERS};

@@ -1,14 +1,14 @@
 //! Caches, for each thread, the results of [walks](crate::walk) through the runtime's libraries.
 //!
-//! A walk is slow, because each step's rule depends on the previous return address. But walks from one return address
-//! mostly take the same path. If a path's rules need only the stack pointer, its return addresses are at fixed
-//! distances on the stack. So these distances and addresses are cached under the first address. A later walk reads the
-//! stack at these distances, and compares the addresses. Only the last address, the user's, may differ. If so, it is
-//! looked up, because it may be in a library.
+//! A walk goes from a futex call to the user's call site. It is slow, because each step must search a rule for the
+//! previous return address. But walks from one return address mostly take the same path. If a path's rules need only
+//! the stack pointer, its return addresses are at fixed distances on the stack. These distances and addresses are
+//! cached. A later walk reads the stack at the distances, and compares the addresses. Only the last address, the
+//! user's, may differ; it is then looked up, because it may be in a library.
 //!
 //! Paths are never removed. The key contains the number of known libraries, because a library's code counts as the
-//! user's until the library is added. A signal handler may run anywhere, so storing the first word takes a slot, and
-//! storing the last word completes it.
+//! user's until the library is added. A signal handler may walk while its thread stores a path. So storing the first
+//! word takes a slot, and storing the last word completes it.
 
 use tiptoe_wire::Words;
 use tiptoe_wire::futex::path::{
@@ -26,11 +26,11 @@ pub struct Caller {
     /// The last return address in libc, or 0. The bits from `OWNER_SHIFT` up are the kind of lock for which the
     /// function waits (`frames::owner`).
     pub via: u64,
-    /// The stack pointer after the return.
+    /// The stack pointer after the return to `site`.
     pub frame: u64,
 }
 
-/// A thread's paths.
+/// A thread's cached paths.
 #[derive(Clone, Copy)]
 pub struct Paths<'a>(Words<'a>);
 
@@ -49,9 +49,9 @@ impl PathBeginning {
 
 pub(crate) enum PathLookup {
     To(Caller),
-    /// Not cached, but there is room.
+    /// Not cached, but a slot is free.
     Nothing,
-    /// Not cached, and there is no room.
+    /// The cached path differs or is unusable, or no slot is free.
     Unkept,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct PathSlot<'a> {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the paths in a thread's words.
+    /// Returns the paths in a thread's slab (its own counters).
     pub fn new(words: Words<'a>) -> Self {
         Paths(words)
     }
@@ -201,7 +201,7 @@ mod tests {
         frames
     }
 
-    /// Reads `stack`, with return addresses at 0x100, 0x120 and so on, and an old %rbp of 0 below each.
+    /// Reads `stack`: return addresses at 0x100, 0x120 and so on, with a saved %rbp of 0 below each.
     fn load(stack: &[u64], at: u64) -> u64 {
         match (at - 0x100) % 0x20 {
             0 => *stack.get((at as usize - 0x100) / 0x20).unwrap_or(&0),
@@ -216,8 +216,8 @@ mod tests {
         bp: 0x138,
     };
 
-    /// Addresses in libc with each rule, and one in the mixed library. Then the user's: in the mixed library, between
-    /// both libraries, and far from both.
+    /// Addresses in libc with each rule, and one in the mixed library. Then the user's addresses: in the mixed library,
+    /// between the two libraries, and after both.
     const PLACES: [u64; 9] = [
         0x1101, 0x1111, 0x1141, 0x1161, 0x1181, 0x8101, 0x8181, 0x4001, 0x9001,
     ];

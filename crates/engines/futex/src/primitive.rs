@@ -1,4 +1,4 @@
-//! Orderings and fences, which models replace by versions that a mutant can weaken.
+//! Orderings and fences. Loom models replace them by versions that can be weakened.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{Ordering, fence};

@@ -1,8 +1,8 @@
 //! Records waits that a library of the program reports, with the library's name for the lock.
 //!
 //! All that the library does to get the lock (spinning, futex calls) counts as one wait. The waker of the last futex
-//! call is the wait's waker. A futex call belongs to the wait if its stack position is below the wait's. So the wait's
-//! position is the end of the caller's frame.
+//! call is the wait's waker. The wait's stack position is the end of its caller's frame, so futex calls at lower
+//! positions belong to the wait.
 
 use tiptoe_wire::futex::entry::{NAME, NAME_WORDS};
 use tiptoe_wire::futex::{REPORTED, REPORTED_MODE_SHIFT, head};
@@ -19,11 +19,11 @@ pub struct ReportedWait {
     pub address: u64,
     /// How the lock is taken (`tiptoe_port::mode`).
     pub mode: u64,
-    /// The address of the lock's label, whose text is read at the end.
+    /// The address of the lock's name, whose text is read when the wait ends.
     pub label: u64,
     /// The end of the caller's frame.
     pub frame_end: u64,
-    /// The caller's return address.
+    /// The user's call site.
     pub site: u64,
 }
 
@@ -32,11 +32,11 @@ pub struct ReportedWait {
 pub struct ReportedEnd {
     /// The end of the caller's frame.
     pub frame_end: u64,
-    /// 0: locked, 1: timed out, 2: cancelled, 3: panicked.
+    /// How the wait ended. 0: locked, 1: timed out, 2: cancelled, 3: panicked.
     pub outcome: u64,
 }
 
-/// The outcomes as system call results.
+/// The outcomes as results of futex(2).
 const RESULTS: [i64; 4] = [0, -110, -4, -1];
 
 impl ReportedWait {
@@ -57,15 +57,15 @@ impl ReportedWait {
 }
 
 impl Thread<'_> {
-    /// Records the beginning.
+    /// Records the beginning of a reported wait.
     #[inline]
     pub fn reported_begins(&self, wait: &ReportedWait, clock: impl FnOnce() -> u64) {
-        // The wait is a contended call (*episode*) of its own.
+        // The wait begins an episode (a contended call).
         self.own().store(head::EPISODE as usize, 0);
         self.begins(&wait.call(), || None, clock, |_| 0);
     }
 
-    /// Records the end. `name` reads a label's text.
+    /// Records the end of a reported wait. `name` reads the lock's name at an address.
     #[inline]
     pub fn reported_ends<'n>(
         &self,
@@ -91,7 +91,7 @@ impl Entry<'_> {
         self.get(NAME) != 0
     }
 
-    /// Stores a name, cut to the room. Stores the length last, so that a reader finds the whole name.
+    /// Stores a name, cut after [`NAME_WORDS`] words; the length last, so that its reader finds the whole name.
     #[cold]
     #[inline(never)]
     fn call(&self, name: &[u8]) {

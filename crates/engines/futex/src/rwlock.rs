@@ -3,21 +3,21 @@
 //! | bytes | hold |
 //! |---|---|
 //! | 0 to 3 | flags; from bit 3 on, how many threads read or want to read |
-//! | 8 to 11 | the futex of readers, and of the next writer, that wait for their turn |
-//! | 12 to 15 | the futex of waiting writers |
-//! | 24 to 27 | the thread that writes |
+//! | 8 to 11 | the futex of readers that wait for a writer's release, and of the next writer |
+//! | 12 to 15 | the futex of the other waiting writers |
+//! | 24 to 27 | the writing thread's id |
 
 const PHASE: u64 = 8;
 const WRITERS: u64 = 12;
-/// Offset of the writing thread.
+/// Offset of the writing thread's id.
 pub const WRITER: u64 = 24;
-/// In the first word: it is a writer's turn.
+/// In the first word: a writer holds the rwlock or is next to hold it.
 const WRITE_PHASE: u32 = 1;
-/// In the first word: readers wait at this word for a writer.
+/// In the first word: readers that let a writer precede them wait at this word.
 const READERS_WAIT: u32 = 4;
 const COUNT_SHIFT: u32 = 3;
 
-/// Returns the address of the rwlock whose waiters wait at this inner word.
+/// Returns the address of the rwlock whose inner word is `waited_at`.
 pub fn start_of(waited_at: u64) -> u64 {
     let inside = if waited_at.is_multiple_of(8) {
         PHASE
@@ -27,8 +27,8 @@ pub fn start_of(waited_at: u64) -> u64 {
     waited_at.wrapping_sub(inside)
 }
 
-/// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that let a writer go
-/// first wait at the rwlock's first word, and set `READERS_WAIT` there.
+/// Returns the address of the rwlock whose waiter expects the value `word` at `waited_at`. Readers that wait at the
+/// rwlock's first word set `READERS_WAIT` there.
 pub fn start_at_wait(waited_at: u64, word: u32) -> u64 {
     match word & READERS_WAIT {
         0 => start_of(waited_at),

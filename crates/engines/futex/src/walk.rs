@@ -1,20 +1,20 @@
 //! Finds the user's call site: the first return address outside the runtime's libraries.
 //!
-//! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0 that describe how to return from the
-//! runtime's functions ([`tiptoe_stack`]).
+//! The runtime keeps no frame pointers. So tiptoe puts tables into slab 0, which all threads share. Their rows describe
+//! how to return from the runtime's functions ([`tiptoe_stack`]).
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
-//! function without a row. If it finds no such function, it returns the innermost call in the mixed library.
+//! function without a row. If there is no such function, the walk returns the innermost call in the mixed library.
 //!
-//! All waits need the same few rows, so results are cached for ever, by a hash of the return address. tiptoe adds
-//! libraries while threads walk, and never removes one.
+//! All waits need the same few rows, so found rows are cached for ever, by a hash of the return address. tiptoe may add
+//! libraries while threads walk.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
 //! | D: a library is complete | the end of its code in [`Frames::add`] | a search for a row |
-//! | E: a cached result is complete | its address | a search of the cache |
-//! | F: the libraries counted in a path's key are complete | their number in [`Frames::add`] | [`Frames::caller`] |
+//! | E: a cached row is complete | the row's return address | a search of the cache |
+//! | F: libraries counted in a key of [`Paths`] are complete | the count in [`Frames::add`] | [`Frames::caller`] |
 
 use core::cell::Cell;
 
@@ -29,7 +29,7 @@ use crate::HASH;
 use crate::paths::{Caller, PathBeginning, PathLookup, Paths};
 use crate::primitive::Ordering::{Acquire, Relaxed, Release};
 
-/// The most functions in a walk; unoptimised C++ has many.
+/// The most functions in a walk; unoptimised C++ calls through many.
 const MOST: usize = 24;
 
 /// A library of the runtime.
@@ -41,7 +41,7 @@ pub struct Library {
     pub start: u64,
     /// The end of its code.
     pub end: u64,
-    /// The part of the runtime.
+    /// Which part of the runtime the library is.
     pub part: RuntimePart,
 }
 
@@ -50,7 +50,7 @@ pub struct Library {
 pub enum RuntimePart {
     /// The C library, whose waiting function shows the kind of lock.
     Libc,
-    /// Another library.
+    /// Another library of the runtime.
     Other,
     /// The user's code, with functions of a standard library in it.
     Mixed,
@@ -99,7 +99,7 @@ impl<'a> Frames<'a> {
         Frames(words)
     }
 
-    /// Adds a library and its rows. Returns `false` without rows or room. Called only by tiptoe.
+    /// Adds a library and its rows. Returns `false` if `rows` is empty or the tables are full. Called only by tiptoe.
     pub fn add(&self, added: &Library, rows: &[u64]) -> bool {
         let word = |number, word| (FIRST + number * library::WORDS + word) as usize;
         let held = |number: &u32| counted(self.0.load(word(*number, library::ROWS)));
@@ -131,8 +131,8 @@ impl<'a> Frames<'a> {
         true
     }
 
-    /// Records that the libc functions in a range wait for a kind of lock (`frames::owner`), if there is room. tiptoe
-    /// must call this before it adds libc, because cached paths contain the kind.
+    /// Records that the libc functions in a range wait for a kind of lock (`frames::owner`), unless the table is full.
+    /// tiptoe must call this before it adds libc, because cached paths contain the kind.
     pub fn add_owner(&self, functions: core::ops::Range<u64>, owner: u64) {
         let places = (0..OWNER_COUNT).map(|number| (OWNERS + number * OWNER_WORDS) as usize);
         let free = { places }.find(|place| self.0.load(place + 1) == 0);
@@ -143,7 +143,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns a return address with the kind of lock for which its function waits.
+    /// Returns a return address with, in its upper bits, the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
         // A call may be its function's last instruction; then the return address is in the next function.
@@ -215,7 +215,7 @@ impl<'a> Frames<'a> {
         for place in (0..LOOKS as usize).map(|more| first + 2 * more) {
             let words = self.0.at(place).zip(self.0.at(place + 1));
             let Some((known, value)) = words else { return };
-            // Relaxed: readers load this word after the address, which is stored with Release.
+            // Relaxed: the Release store of the address publishes this word.
             let taken = value.compare_exchange(0, found | CACHED_TAKEN, Relaxed, Relaxed);
             if taken.is_ok() {
                 return known.store(address, Release); // edge E
@@ -230,7 +230,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Walks from `frame` to the user's call site. `rule` leads out of the frame's function; `load` reads the stack.
-    /// Must be inlined, because otherwise the result would be in vector registers, which the hook does not save.
+    /// Must be inlined, because a call's result would be in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,
@@ -270,7 +270,7 @@ impl<'a> Frames<'a> {
         Caller { site, via, frame }
     }
 
-    /// Returns only two words, because registers can return two.
+    /// Returns two words, as many as registers can return.
     #[cold]
     #[inline(never)]
     fn walk_cold(

@@ -1,6 +1,5 @@
-//! Each way to take and release a lock: bare, wrapped without a hook, and wrapped with the hook `Waits`. xtask compares
-//! the instructions of `NAME_bare` and `NAME_wrapped`. It counts the instructions that `NAME_bare` and `NAME_waits`
-//! execute.
+//! Each method that takes a lock: bare, wrapped without a hook, and wrapped with the hook `Waits`. xtask compares the
+//! instructions of `NAME_bare` and `NAME_wrapped`, and counts those that `NAME_bare` and `NAME_waits` execute.
 #![expect(unsafe_code, reason = "names that can be found")]
 
 use std::hint::black_box;
@@ -46,7 +45,7 @@ macro_rules! pairs {
     };
 }
 
-/// These numbers must differ, otherwise the compiler merges the functions.
+/// These numbers must differ: the compiler merges equal functions.
 const BARE: u32 = 3;
 const WRAPPED: u32 = 5;
 const WAITS: u32 = 7;

@@ -1,4 +1,4 @@
-//! The arguments of a hook: the lock, the mode, the outcome.
+//! The arguments of a lock's hook: the lock, the mode, the outcome.
 
 use core::any::TypeId;
 use core::panic::Location;
@@ -17,14 +17,14 @@ use core::panic::Location;
 pub struct Lock {
     /// The lock's address.
     pub address: usize,
-    /// The class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// The class.
+    /// The lock's class.
     pub class: TypeId,
-    /// The depth in the class: see [`nested`](crate::MutexExt::lock_nested).
+    /// The lock's depth: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// The call that takes the lock. When a guard is dropped, this is a line in lock_api, because a destructor does not
-    /// know its caller.
+    /// The call that takes or releases the lock; a line in lock_api when a guard is dropped, because a destructor does
+    /// not know its caller.
     pub site: &'static Location<'static>,
 }
 
@@ -38,15 +38,16 @@ pub struct Lock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// Excludes other threads: as a mutex, or to write.
+    /// Excludes other threads.
     Exclusive,
-    /// To read; may wait for a waiting writer.
+    /// Taken to read; may wait for a waiting writer.
     Shared,
-    /// To read, perhaps again in the same thread. Never waits for a waiting writer, because that could deadlock.
+    /// Taken to read, perhaps again in the same thread. Never waits for a waiting writer, which may wait for this
+    /// thread.
     SharedRecursive,
-    /// To read, with the right to upgrade, which one thread at a time has.
+    /// Taken to read, with the right to upgrade, which one thread at a time has.
     Upgradable,
-    /// From upgradable to exclusive, once all readers have released the lock.
+    /// Changed from upgradable to exclusive, once all readers have released the lock.
     Upgrade,
 }
 
@@ -90,11 +91,11 @@ impl Mode {
 pub enum Outcome {
     /// The thread has the lock.
     Acquired,
-    /// Timed out.
+    /// The time-out expired.
     TimedOut,
-    /// Cancelled by the caller.
+    /// The caller cancelled the wait.
     Cancelled,
-    /// The raw lock panicked, or the function that `lock_killable` calls did.
+    /// The raw lock panicked, or the function that `lock_killable` calls.
     Panicked,
 }
 

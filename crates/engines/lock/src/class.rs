@@ -1,6 +1,6 @@
-//! Names for locks. A name is a type, so it takes no memory in the lock.
+//! Classes: names for locks. A class is a type, so it takes no memory in the lock.
 
-/// A name for locks, which the order check then treats as one lock ([`class!`](crate::class!)).
+/// A name for locks, which the order check treats as one lock ([`class!`](crate::class!)).
 ///
 /// ```
 /// use tiptoe_lock::{Class, Mutex, Waits};

@@ -1,5 +1,5 @@
-//! The clock of waits and holds is the CPU's time stamp counter, because a slower clock would prolong critical
-//! sections. If the counter's rate is not constant, it is the system's clock.
+//! The clock of waits and holds: the CPU's time stamp counter, because a slower clock would prolong critical sections.
+//! If the counter's rate is not constant, the system's clock is used.
 
 #[cfg(feature = "std")]
 mod system {
@@ -39,9 +39,9 @@ mod ticks {
 
     /// Nanoseconds per tick, times 2^32; 0 until measured. Relaxed: orders nothing.
     static TICK: AtomicU64 = AtomicU64::new(0);
-    /// The value of [`TICK`] if the system's clock is used, whose ticks are nanoseconds.
+    /// The value of [`TICK`] for the system's clock, whose ticks are nanoseconds.
     const SYSTEM: u64 = 1 << 32;
-    /// The shortest time over which both clocks are compared. Reading them may take 50 ns, so the error is 0.1%.
+    /// The shortest time over which the two clocks are compared. Reading both may take 50 ns, so the error is 0.1%.
     const COMPARED_NS: u64 = 50_000;
 
     #[inline]
@@ -71,7 +71,7 @@ mod ticks {
     #[cold]
     fn find_slow() -> u64 {
         let tick = if is_even() { compare() } else { SYSTEM };
-        // All threads must use the first result, because a difference between ticks of two clocks means nothing.
+        // All threads must use the first result, because ticks of two clocks cannot be subtracted.
         match TICK.compare_exchange(0, tick, Relaxed, Relaxed) {
             Ok(_) => tick,
             Err(first) => first,

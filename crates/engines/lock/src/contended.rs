@@ -1,8 +1,8 @@
 //! The wrapper of a raw lock. Every acquisition and release goes through the wrapper.
 //!
-//! With [`Hook::WAITS`], the wrapper tries the lock. If the try fails, it calls the hook before and after the wait.
-//! With [`Hook::HOLDS`], it calls the hook before and after each acquisition, and before each release. Methods like
-//! `try_lock` call the hook only after success.
+//! With [`Hook::WAITS`], the wrapper tries the lock, and calls the hook before and after a wait. With [`Hook::HOLDS`],
+//! it calls the hook before and after each acquisition, and before each release. Methods like `try_lock` call the hook
+//! only after success.
 
 use core::any::TypeId;
 use core::fmt;
@@ -21,8 +21,8 @@ type Checked<H> = crate::order::Always<H>;
 #[cfg(not(all(feature = "validate", not(tiptoe_loom))))]
 type Checked<H> = H;
 
-/// A raw lock for [`lock_api::Mutex`] and [`lock_api::RwLock`]. It wraps the raw lock `R`, has the methods of `R`, and
-/// calls the hook `H` when a thread must wait.
+/// A raw lock for [`lock_api::Mutex`] and [`lock_api::RwLock`]. It wraps the raw lock `R`, has `R`'s methods, and calls
+/// the hook `H` when a thread must wait.
 ///
 /// ```
 /// use tiptoe_lock::{Contended, Waits};
@@ -92,11 +92,11 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Takes the lock, at once or by `wait`. Returns whether it did.
+    /// Takes the lock, at once or by `wait`. Returns whether the lock was taken.
     ///
     /// # Safety
     ///
-    /// As for [`Kind::attempt`]; `wait` must return [`Outcome::Acquired`] only with the lock held.
+    /// As for [`Kind::attempt`], and `wait` must return [`Outcome::Acquired`] only with the lock held.
     #[inline]
     #[track_caller]
     pub(crate) unsafe fn acquire<K: Kind<R>>(
@@ -175,7 +175,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         taken
     }
 
-    /// Waits, and passes `token` to tiptoe's agent at the end.
+    /// Waits, and passes `token` to tiptoe's agent (its code in the program) at the end.
     ///
     /// # Safety
     ///
@@ -197,7 +197,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         let outcome = wait(&self.raw);
         panicked.forget();
         if outcome.is_acquired() {
-            // Must be short, because this thread holds the lock, and others may wait for it.
+            // Must be short, because other threads may wait for the lock.
             self.over::<K>(&lock, Outcome::Acquired, since, token);
             return true;
         }

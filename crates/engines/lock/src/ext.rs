@@ -39,7 +39,7 @@ fn until(
     }
 }
 
-/// More ways to take a mutex.
+/// Methods of a mutex that lock_api lacks.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,15 +55,15 @@ fn until(
 /// });
 /// ```
 pub trait MutexExt<R: RawMutex, H: Hook, C: Class, T: ?Sized> {
-    /// Locks the mutex. The order check treats each depth as a class of its own, so the thread may hold mutexes of this
-    /// class at other depths. Without a class the depth is ignored.
+    /// Locks the mutex at a depth, which the order check treats as a class of its own. So the thread may hold mutexes
+    /// of this class at other depths. Without a class the depth is ignored.
     ///
     /// ```
     /// use tiptoe_lock::{Mutex, MutexExt, Waits};
     ///
     /// tiptoe_lock::class! { Account = "account" }
     /// let accounts: [Mutex<u32, Waits, Account>; 2] = [Mutex::new(5), Mutex::new(0)];
-    /// // Depths must be in an order that all threads use, for example that of the addresses.
+    /// // All threads must order the accounts alike.
     /// let (mut from, mut to) = (accounts[0].lock(), accounts[1].lock_nested(1));
     /// (*from, *to) = (*from - 1, *to + 1);
     /// assert_eq!(*to, 1);
@@ -125,7 +125,7 @@ impl<R: RawMutex, H: Hook, C: Class, T: ?Sized> MutexExt<R, H, C, T>
     }
 }
 
-/// More ways to take a reader-writer lock.
+/// Methods of a reader-writer lock that lock_api lacks.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, RwLockExt, Waits};
@@ -330,7 +330,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
     }
 }
 
-/// A cancellable upgrade.
+/// An upgrade that can be cancelled.
 ///
 /// ```
 /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};
@@ -339,7 +339,7 @@ impl<R: RawRwLock, H: Hook, C: Class, T: ?Sized> RwLockExt<R, H, C, T>
 /// assert!(UpgradeExt::upgrade_killable(cache.upgradable_read(), || true).is_ok());
 /// ```
 pub trait UpgradeExt<'a, R: RawRwLockUpgradeTimed, H: Hook, C: Class, T: ?Sized>: Sized {
-    /// Upgrades, unless [cancelled](MutexExt::lock_killable); then returns the old guard.
+    /// Upgrades the lock. If the wait is [cancelled](MutexExt::lock_killable), returns the old guard.
     ///
     /// ```
     /// use tiptoe_lock::{RwLock, UpgradeExt, Waits};

@@ -5,7 +5,7 @@
 //! 1. A thread that stores its number in the slot owns the slot until it releases the lock.
 //! 2. A shared hold includes the owner's recursive reads, and only the owner may end it, because other threads read at
 //!    the same time. Any thread may end an exclusive hold, because guards may be sent to other threads.
-//! 3. An exclusive holder frees the slot, which is stale if another thread released the owner's shared guard.
+//! 3. If another thread released the owner's shared guard, the slot is stale. So an exclusive holder frees it.
 
 use core::panic::Location;
 use core::ptr::{from_ref, null_mut};
@@ -18,7 +18,7 @@ use crate::hook::Hook;
 use crate::table::Table;
 use crate::thread::this_thread;
 
-/// The most rows of [`holds`], like [`WAIT_ROWS`](crate::WAIT_ROWS).
+/// The most entries of [`holds`], as [`WAIT_ROWS`](crate::WAIT_ROWS) is for waits.
 ///
 /// ```
 /// assert!(tiptoe_lock::holds().rows().count() <= tiptoe_lock::HOLD_ROWS);
@@ -27,7 +27,8 @@ pub const HOLD_ROWS: usize = 1024;
 
 static HOLDS: Table<HOLD_ROWS> = Table::new();
 
-/// Times how long a lock is held, for about one in `EVERY` acquisitions, at random. [`holds`] returns the times.
+/// A hook that times how long a lock is held, for about one in `EVERY` acquisitions, at random. [`holds`] returns the
+/// times.
 ///
 /// ```
 /// use tiptoe_lock::{Holds, Mutex, holds};
@@ -61,7 +62,7 @@ pub fn holds() -> &'static Table<HOLD_ROWS> {
 }
 
 impl<const EVERY: u32> Holds<EVERY> {
-    /// Draws how many acquisitions to skip, from 0 to twice the mean.
+    /// Draws how many acquisitions to skip, from 0 to twice the mean, `EVERY` - 1.
     fn gap(now: u64) -> u32 {
         let range = u64::from(EVERY.max(1)) * 2 - 1;
         let chance = now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -69,8 +70,8 @@ impl<const EVERY: u32> Holds<EVERY> {
     }
 }
 
-// Relaxed unless stated, because the lock orders exclusive holders, and a reader owns the slot by an exchange of
-// `holder`. Readers may race on `left`, which only changes when the next sample is taken.
+// Relaxed unless stated: the lock orders exclusive holders, and a reader takes the slot by an exchange of `holder`.
+// Readers may race on `left`, which only shifts the next timed hold.
 impl<const EVERY: u32> Hook for Holds<EVERY> {
     const INIT: Self = Holds {
         left: AtomicU32::new(0),
@@ -87,7 +88,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Upgrade {
             return;
         }
-        // Relaxed: no other thread stores this thread's number.
+        // Relaxed: only this thread stores its number.
         if mode.is_shared() && self.holder.load(Relaxed) == this_thread() {
             self.again.fetch_add(1, Relaxed);
             return;
@@ -100,7 +101,7 @@ impl<const EVERY: u32> Hook for Holds<EVERY> {
         if mode == Mode::Exclusive {
             self.holder.store(0, Relaxed); // rule 3
         }
-        // Acquire: pairs with the Release in `released`, so that the previous owner's stores are done.
+        // Acquire: pairs with the Release in `released`, so that the previous owner's accesses are done.
         let free = self
             .holder
             .compare_exchange(0, this_thread(), Acquire, Relaxed);

@@ -1,9 +1,9 @@
 //! The events of a lock, and the hook that receives them. Rules:
 //!
 //! 1. Each begin of a wait has exactly one end, in the same thread, even if the wait panics.
-//! 2. An end with [`Outcome::Acquired`], [`Hook::acquired`], [`Hook::downgraded`] and [`Hook::released`] run while the
-//!    thread holds the lock.
-//! 3. A hook's panic must not unwind into lock_api's guards, because they assume that raw locks do not panic.
+//! 2. [`Hook::acquired`], [`Hook::downgraded`], [`Hook::released`], and [`Hook::contention_end`] with
+//!    [`Outcome::Acquired`] run while the thread holds the lock.
+//! 3. A hook's panic must not unwind into lock_api's guards, which assume that raw locks do not panic.
 //! 4. Events that a hook does not enable are not compiled in.
 
 use core::mem::{ManuallyDrop, forget};
@@ -13,7 +13,7 @@ use crate::acquisition::{Lock, Mode, Outcome, Way};
 
 /// Receives a lock's events. Each lock contains a hook of its own, which may have data.
 ///
-/// A hook must not take a lock that it watches, because it would recurse or deadlock.
+/// A hook must not take a lock that has this hook, because it would recurse or deadlock.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ pub trait Hook: Sized {
     /// ```
     const WAITS: bool = false;
 
-    /// Enables all other events, which also occur without a wait.
+    /// Enables all other events, which occur with and without a wait.
     ///
     /// ```
     /// use tiptoe_lock::{Holds, Hook, Waits};
@@ -143,8 +143,8 @@ pub trait Hook: Sized {
         let _ = (lock, mode, outcome, waited);
     }
 
-    /// Called when a wait has ended. The default calls [`Hook::contention_end`]. `ticks` are not converted, because
-    /// this would prolong the critical section.
+    /// Called when a wait has ended. The default calls [`Hook::contention_end`]. The duration is in ticks, because
+    /// converting it would prolong the critical section.
     #[doc(hidden)]
     #[inline]
     fn contention_over(&self, lock: &Lock, mode: Mode, outcome: Outcome, ticks: u64) {
@@ -189,7 +189,7 @@ pub trait Hook: Sized {
         let _ = (lock, mode, way);
     }
 
-    /// Called when a held lock's mode is weakened.
+    /// Called when a held lock's mode was weakened.
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -207,7 +207,7 @@ pub trait Hook: Sized {
         let _ = (lock, from, to);
     }
 
-    /// Called before a release. `mode` is [`Mode::Shared`] for recursive readers, too.
+    /// Called before a release. For recursive readers, `mode` is [`Mode::Shared`].
     ///
     /// ```
     /// use tiptoe_lock::{Hook, Lock, Mode};
@@ -271,7 +271,7 @@ pub(crate) fn call(hook: impl FnOnce()) {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     if let Err(payload) = catch_unwind(AssertUnwindSafe(hook)) {
-        // Leaked, because dropping the payload could panic again.
+        // The payload is leaked, because its destructor could panic again.
         forget(payload);
     }
 }

@@ -1,7 +1,7 @@
 //! Locks that report their waits.
 //!
-//! A [`Contended`] lock wraps any raw lock of lock_api. It first tries the raw lock. If the try fails, the lock's hook
-//! gets a begin event with lock, mode and call site, and an end event with outcome and duration.
+//! A [`Contended`] lock wraps any raw lock of lock_api. It first tries the raw lock. If the try fails, the lock's
+//! [`Hook`] gets a begin event with lock, mode and call site, and an end event with outcome and duration.
 //!
 //! ```
 //! use tiptoe_lock::{Mutex, RwLock, Waits, waits};
@@ -18,11 +18,11 @@
 //! }
 //! ```
 //!
-//! **What it removes.** Taking a free lock needs no more coordination than the bare lock, because only waits are timed.
+//! **What it removes.** Only waits are timed, so taking a free lock needs no more coordination than the bare lock.
 //!
-//! **What it costs.** With [`Nothing`] a lock has the bare lock's instructions. With [`Waits`], taking a free lock
-//! costs one more load and branch, less than 1 ns. A wait costs two readings of the CPU's counter and the hook's work
-//! (`tiptoe-dev bench lock`).
+//! **What it costs.** With the hook [`Nothing`] a lock has the bare lock's instructions. With [`Waits`], taking a free
+//! lock costs one more load and branch, less than 1 ns. A wait costs two readings of the time stamp counter and the
+//! hook's work (`tiptoe-dev bench lock`).
 //!
 //! **What holds.** Each begin of a wait has one end, in the same thread. With the feature `std` a hook's panic affects
 //! neither the lock nor other hooks.
@@ -35,8 +35,8 @@
 //! Hooks: [`Nothing`], [`Waits`], [`Holds`], `Traced` (feature `tracing`), `Order` (feature `order`), and
 //! pairs of hooks. The feature `validate` checks the order of every lock.
 //!
-//! While `tiptoe lock` is attached, it receives every wait that a hook receives. The check for this costs each wait a
-//! load and a branch.
+//! While `tiptoe lock` is attached, it receives every wait that a hook receives. Checking this costs each wait a load
+//! and a branch.
 //!
 //! The ideas are from the kernel's tracepoints `contention_begin` and `contention_end`, and from lockdep
 //! (<https://docs.kernel.org/locking/lockdep-design.html>).

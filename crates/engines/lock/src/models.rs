@@ -1,4 +1,4 @@
-//! Loom models of the wrapper and of the table of times. The mutants have likely mistakes.
+//! Loom models of the lock wrapper and of the table of times. A *mutant*, a model with a mistake, must fail.
 
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -156,7 +156,7 @@ enum Holder {
     Cancels,
 }
 
-/// A thread takes a lock by `take` that another thread may hold. The hook panics at the event `panics`.
+/// A thread takes, by `take`, a lock that another thread may hold. The hook panics at the event `panics`.
 fn one_waits(holder: Holder, take: Take, panics: Option<Option<Outcome>>) {
     loom::model(move || {
         *RECORDED.panics.lock().expect("never poisoned") = panics;

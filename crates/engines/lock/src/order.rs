@@ -1,14 +1,13 @@
 //! The lock-order validator: finds possible deadlocks from the order in which threads take locks.
 //!
-//! Before a thread may wait for a lock, it adds edges to a graph: from the class of each lock that it holds to the
-//! class of the lock that it wants. An edge that closes a ring is reported, with the call sites and stack of each edge.
-//! Rules:
+//! A *class* is a name that locks share; a *depth* orders the locks of one class. Before a thread may wait for a lock,
+//! it adds edges to a graph: from the class of each lock that it holds to the class of the lock that it wants. An edge
+//! that closes a ring is reported, with the call sites and stack of each edge. Rules:
 //!
-//! 1. Only methods that may wait make edges. Edges lead from a lock that `try_lock` took, but not to it.
-//! 2. A ring counts only if each wanted mode is blocked by the mode in which the next thread holds the lock
-//!    ([`rules`]).
-//! 3. A thread that wants a lock which it holds, or a lock of the same class and depth, is reported at once, unless the
-//!    two modes are compatible.
+//! 1. Only methods that may wait add edges. Edges lead from a lock that `try_lock` took, but not to it.
+//! 2. A ring is reported only if, at each lock, the holder's mode blocks the wanted mode ([`rules`]).
+//! 3. If a thread wants a lock that it holds, or a lock with a held lock's class and depth, this is reported at once,
+//!    unless the two modes are compatible.
 //! 4. A downgrade never waits, and changes the held mode.
 //! 5. A lock without a class is a class of its own, until it is dropped.
 //!

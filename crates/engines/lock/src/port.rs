@@ -1,4 +1,4 @@
-//! Sends waits to tiptoe's agent while one is attached.
+//! Sends waits to tiptoe's agent, its code in the program, through a *port*, a table that the agent fills.
 
 use core::marker::PhantomData;
 

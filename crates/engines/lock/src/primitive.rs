@@ -1,4 +1,4 @@
-//! Atomics and cells, which models replace by loom's.
+//! Atomics and cells, which models replace by loom's, and hints to the CPU.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +28,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Pauses before the raw lock tries again. A try at once would only take the cache line from the holder, and so delay
-/// the release.
+/// Pauses before the raw lock tries again. A try at once would take the cache line from the holder, and so delay the
+/// release.
 #[inline]
 pub(crate) fn pause() {
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::MutexKind;
 
-// SAFETY: a thread that holds the wrapper holds the raw mutex, which excludes other threads.
+// SAFETY: a thread that holds the wrapper `Contended` holds the raw mutex, which excludes other threads.
 unsafe impl<R: RawMutex, H: Hook, C: Class> RawMutex for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 

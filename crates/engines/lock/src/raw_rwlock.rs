@@ -11,7 +11,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{ReadAgainKind, ReadKind, WriteKind};
 
-// SAFETY: a thread that holds the wrapper holds the raw lock in the same mode.
+// SAFETY: a thread that holds the wrapper `Contended` holds the raw lock in the same mode.
 unsafe impl<R: RawRwLock, H: Hook, C: Class> RawRwLock for Contended<R, H, C> {
     const INIT: Self = Contended::new(R::INIT);
 
@@ -91,7 +91,7 @@ unsafe impl<R: RawRwLockFair, H: Hook, C: Class> RawRwLockFair for Contended<R, 
     #[inline]
     #[track_caller]
     unsafe fn bump_shared(&self) {
-        // SAFETY: the caller holds the lock to read, and does so again afterwards.
+        // SAFETY: the caller holds the lock to read, and holds it again afterwards.
         unsafe {
             match self.must_see_bumps() {
                 false => self.raw().bump_shared(),
@@ -106,7 +106,7 @@ unsafe impl<R: RawRwLockFair, H: Hook, C: Class> RawRwLockFair for Contended<R, 
     #[inline]
     #[track_caller]
     unsafe fn bump_exclusive(&self) {
-        // SAFETY: the caller holds the lock to write, and does so again afterwards.
+        // SAFETY: the caller holds the lock to write, and holds it again afterwards.
         unsafe {
             match self.must_see_bumps() {
                 false => self.raw().bump_exclusive(),

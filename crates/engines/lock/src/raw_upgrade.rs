@@ -10,7 +10,7 @@ use crate::contended::Contended;
 use crate::hook::Hook;
 use crate::kind::{UpgradableKind, UpgradeKind};
 
-// SAFETY: a thread that holds the wrapper holds the raw lock in the same mode.
+// SAFETY: a thread that holds the wrapper `Contended` holds the raw lock in the same mode.
 unsafe impl<R: RawRwLockUpgrade, H: Hook, C: Class> RawRwLockUpgrade for Contended<R, H, C> {
     #[inline]
     #[track_caller]
@@ -67,7 +67,7 @@ where
     #[inline]
     #[track_caller]
     unsafe fn bump_upgradable(&self) {
-        // SAFETY: the caller holds the lock upgradable, and does so again afterwards.
+        // SAFETY: the caller holds the lock upgradable, and holds it again afterwards.
         unsafe {
             match self.must_see_bumps() {
                 false => self.raw().bump_upgradable(),

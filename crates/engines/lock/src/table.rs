@@ -1,7 +1,7 @@
 //! Adds up times by lock and call site, in static memory, without allocation or lock.
 //!
-//! Only the thread that claimed an entry adds to it, so that no thread waits for another's cache line. Without the
-//! feature `std` two threads may have the same number and share entries, so additions must be atomic.
+//! Only the thread that claimed an entry adds to it, so that no thread waits for another thread's cache line. Without
+//! the feature `std` two threads may have the same number and share entries, so additions must be atomic.
 //!
 //! | state of an entry | may write its key | may read its key |
 //! |---|---|---|
@@ -31,7 +31,7 @@ const READY: u64 = 2;
 
 /// How many entries are probed before the table counts as full.
 const PROBES: usize = 16;
-/// Fewer under loom, which tracks each word.
+/// Buckets of a histogram; few under loom, which tracks each word.
 const BUCKETS: usize = if cfg!(tiptoe_loom) {
     2
 } else {
@@ -73,12 +73,12 @@ impl Key {
     }
 }
 
-/// A thread's times for one key. The words up to `held_back`, which are used while other threads wait, are in one cache
+/// A thread's times for one key. The fields up to `held_back`, which are used while the lock is held, share a cache
 /// line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     state: AtomicU64,
-    /// INVARIANT: initialised before the entry becomes ready. Zeros until then, so that a static table takes no room in
+    /// INVARIANT: initialised before the entry becomes ready. Zero until then, so that a static table takes no room in
     /// the program's file.
     key: UnsafeCell<MaybeUninit<Key>>,
     /// The ticks that [`Entry::hold_back`] stored, plus one; 0 if none are stored.
@@ -123,17 +123,17 @@ pub struct Table<const N: usize> {
 pub struct TableRow {
     /// The lock's address. A later lock at the same address is added to the same rows.
     pub lock: usize,
-    /// The class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// The mode.
+    /// The mode in which the lock was taken.
     pub mode: Mode,
     /// The call site.
     pub site: &'static Location<'static>,
-    /// All times.
+    /// The durations of all waits or holds.
     pub times: Histogram,
-    /// The sum of all times.
+    /// The sum of all durations.
     pub total_ns: u64,
-    /// The longest time.
+    /// The longest duration.
     pub max_ns: u64,
     /// Waits that timed out.
     pub timed_out: u64,
@@ -169,7 +169,7 @@ impl Entry {
     }
 
     fn claim(&self, key: Key) -> bool {
-        // Relaxed: the store of `READY` publishes, not the claim.
+        // Relaxed: the store of `READY` publishes the key, not the claim.
         let claimed = self.state.compare_exchange(FREE, CLAIMED, Relaxed, Relaxed);
         if claimed.is_err() {
             return false;
@@ -193,7 +193,7 @@ impl Entry {
     #[cfg(all(feature = "std", not(tiptoe_loom)))]
     #[inline]
     pub(crate) fn hold_back(&self, ticks: u64) -> bool {
-        let is_free = self.held_back.load(Relaxed) == 0; // Relaxed: written by this thread only
+        let is_free = self.held_back.load(Relaxed) == 0; // Relaxed: only this thread writes it
         if is_free {
             self.held_back.store(ticks.saturating_add(1), Relaxed); // Relaxed: a counter
         }
@@ -215,7 +215,7 @@ impl Entry {
         Some(crate::clock::ns(ticks))
     }
 
-    /// Relaxed throughout: counters order nothing, so a reader may see each a little later.
+    /// Relaxed throughout: counters order nothing. A reader may see some sums without `ns`.
     #[inline]
     fn add(&self, ns: u64, outcome: Outcome) {
         let count = match ns {
@@ -273,7 +273,7 @@ macro_rules! new {
         }
 
         impl<const N: usize> Table<N> {
-            /// Returns a table for at most `N` rows, which take 2.8 KB each once used.
+            /// Returns a table for at most `N` entries, which take 2.8 KB each once used.
             ///
             /// ```
             /// use tiptoe_lock::Table;
@@ -310,7 +310,7 @@ new!();
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {
-    /// Adds a time. Hooks with tables of their own call this.
+    /// Adds a duration.
     ///
     /// ```
     /// use std::time::Duration;
@@ -332,7 +332,7 @@ impl<const N: usize> Table<N> {
         match self.find(lock, mode) {
             Some(entry) => entry.add_time(time, outcome),
             None => {
-                self.missed.fetch_add(1, Relaxed); // Relaxed: orders nothing
+                self.missed.fetch_add(1, Relaxed); // Relaxed: a counter
             }
         }
     }
@@ -349,13 +349,12 @@ impl<const N: usize> Table<N> {
     /// assert_eq!(tiptoe_lock::waits().missed(), 0);
     /// ```
     pub fn missed(&self) -> u64 {
-        self.missed.load(Relaxed) // Relaxed: orders nothing
+        self.missed.load(Relaxed) // Relaxed: a counter
     }
 
     fn entry(&self, key: Key) -> Option<&Entry> {
         let site = core::ptr::from_ref(key.site).addr() as u64;
-        // Multiplied after each part. Otherwise threads with small stacks would collide, because their numbers differ
-        // in few bits.
+        // Multiplied after each part, because the numbers of threads with small stacks differ in few bits.
         let hash = (key.lock as u64).wrapping_mul(HASH) ^ key.thread as u64;
         let hash = hash.wrapping_mul(HASH) ^ site.rotate_left(20) ^ key.mode as u64;
         let hash = hash.wrapping_mul(HASH);
@@ -374,7 +373,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Returns a row for each lock, mode and call site. A time that is being added may be missing.
+    /// Returns a row for each lock, mode and call site. A duration being added may be missing.
     ///
     /// ```
     /// let mut rows: Vec<_> = tiptoe_lock::waits().rows().collect();
@@ -463,7 +462,7 @@ impl fmt::Display for TableRow {
 mod tests {
     use super::*;
 
-    /// The threads' numbers are as close as those of threads with small stacks.
+    /// Threads with small stacks have numbers as close as these.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a large table")]
     fn threads_next_to_each_other_have_room() {

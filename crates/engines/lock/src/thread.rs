@@ -10,7 +10,7 @@ pub(crate) fn this_thread() -> usize {
     MARKER.with(|place| core::ptr::from_ref(place).addr())
 }
 
-/// Returns a number that several threads may have, computed from the stack's address.
+/// Returns a number, computed from the stack's address, which several threads may share.
 #[cfg(not(feature = "std"))]
 pub(crate) fn this_thread() -> usize {
     let here = 0_u8;

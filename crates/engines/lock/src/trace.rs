@@ -7,9 +7,9 @@ use tracing::{debug, trace};
 use crate::acquisition::{Lock, Mode, Outcome};
 use crate::hook::Hook;
 
-/// Emits events of target `tiptoe_lock`: at level trace when a wait begins, and debug when it ends. Both have the
-/// fields `name`, `address`, `mode` and `site`; the end also has `outcome` and `waited_ns`. A subscriber must not take
-/// the lock, because the thread may hold it.
+/// Emits events of target `tiptoe_lock`: at level trace when a wait begins, and debug when the wait ends. The events
+/// have the fields `name`, `address`, `mode` and `site`; an end also has `outcome` and `waited_ns`. A subscriber must
+/// not take the lock, which the thread may hold.
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Traced};

@@ -13,7 +13,7 @@ use crate::table::Entry;
 use crate::table::Table;
 
 /// The most entries of [`waits`]. Each thread has an entry for each lock, mode and call site; a row merges the entries
-/// of all threads. Unused entries take no memory.
+/// of all threads.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);
@@ -22,7 +22,7 @@ pub const WAIT_ROWS: usize = 4096;
 
 static WAITS: Table<WAIT_ROWS> = Table::new();
 
-/// Keeps a histogram of waits for each lock, mode and call site: see [`waits`].
+/// A hook that keeps a histogram of waits for each lock, mode and call site: see [`waits`].
 ///
 /// ```
 /// use tiptoe_lock::{Mutex, Waits, waits};
@@ -43,7 +43,7 @@ pub struct Waits;
 
 #[cfg(feature = "std")]
 std::thread_local! {
-    /// This thread's entry for the current wait. Looked up before the wait, because a search after it would prolong the
+    /// This thread's entry for the current wait, looked up before the wait, because a later search would prolong the
     /// critical section.
     static CURRENT_WAIT: Cell<CurrentWait> = const { Cell::new((None, 0, None)) };
 }

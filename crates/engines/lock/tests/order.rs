@@ -1,4 +1,4 @@
-//! Checks that the validator reports bad orders and no good ones.
+//! Checks that the lock-order validator reports each bad order and no good order.
 //!
 //! An order lists the steps of threads, which run one after another; ` / ` separates the threads. A step names a lock,
 //! and locks it to write. A suffix changes this: `r` reads, `R` reads recursively, `u` reads upgradable, `?` only
@@ -18,7 +18,7 @@ use tiptoe_lock::{Mutex, on_report};
 
 type Lock<H, C> = lock_api::RwLock<Contended<Fake, H, C>, ()>;
 
-/// Held by each test, because reports are global.
+/// A lock that each test holds, because reports are global.
 static ALONE: Std<()> = Std::new(());
 static REPORTS: Std<Vec<Report>> = Std::new(Vec::new());
 
@@ -139,7 +139,7 @@ fn good_orders_are_not_reported() {
         "a bR / br aR":;
         "au bR / b aR":;
         "ar b aR / a b":;
-        // Only one thread can hold a lock upgradable, so an upgrade waits only for readers.
+        // An upgrade waits only for readers.
         "au a^":;
         "au b a^ / au b a^":;
         "au b a^ / a b":;
@@ -297,7 +297,7 @@ fn a_lock_is_forgotten_with_its_orders() {
     assert!(reports.is_empty(), "{reports:?}");
 }
 
-/// A ring is reported even if it shares a step with a reported ring. Without a class the depth is ignored.
+/// A ring is reported even if it shares a step with a reported ring. The locks have no class, so depths are ignored.
 #[test]
 fn each_ring_is_reported() {
     let _alone = ALONE

@@ -1,4 +1,4 @@
-//! Checks the events of every way to take a lock.
+//! Checks the events of every method that takes a lock.
 #![cfg(not(tiptoe_loom))]
 
 mod support;
@@ -16,7 +16,7 @@ type RwLock<H> = lock_api::RwLock<Contended<Fake, H>, u32>;
 
 const LONG: Duration = Duration::from_secs(1);
 
-/// A way to take a lock: name, mode, whether it can give up, and the call.
+/// A method that takes a lock: name, mode, whether it can give up, and the call.
 type Way<L> = (&'static str, &'static str, bool, fn(&L) -> bool);
 
 fn of_mutexes<H: Hook>() -> Vec<Way<Mutex<H>>> {
@@ -126,7 +126,7 @@ fn of_rwlocks<H: Hook>() -> Vec<Way<RwLock<H>>> {
     ]
 }
 
-/// Makes the upgradable guard without the raw lock, so that only the upgrade can wait.
+/// Makes the upgradable guard without taking the raw lock, so that only the upgrade can wait.
 fn of_upgrades<H: Hook>() -> Vec<Way<RwLock<H>>> {
     fn upgradable<H: Hook>(lock: &RwLock<H>) -> Upgradable<'_, Contended<Fake, H>, u32> {
         // SAFETY: no other guard of this fake lock exists.

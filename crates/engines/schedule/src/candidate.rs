@@ -1,4 +1,4 @@
-//! Groups that compete for slots, by rank.
+//! Groups of events that compete for slots, by rank.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReassignCause {

@@ -5,7 +5,7 @@ use crate::set::GroupSet;
 use crate::unit::{Policy, Unit};
 use crate::{AddError, Event, GroupId, Label, Pmu, Priority, Request, State, Target, Times, Tree};
 
-/// A CPU's or thread's events on its PMUs. Times are in ns of any clock that never goes back.
+/// A CPU's or thread's events on its PMUs. Times are in ns, of any clock that never goes back.
 #[derive(Clone, Debug)]
 pub struct Context<P> {
     units: Vec<Unit<P>>,
@@ -14,7 +14,7 @@ pub struct Context<P> {
     policy: Policy,
 }
 
-/// A task's events, kept here while the task does not run.
+/// A task's events. While the task runs, they are in its [`Context`].
 #[derive(Clone, Debug, Default)]
 pub struct Task {
     sets: Vec<GroupSet>,
@@ -68,7 +68,7 @@ impl<P: Pmu> Context<P> {
         }
     }
 
-    /// Changes the policy.
+    /// Sets which events a switch of labels touches.
     pub fn with_policy(self, policy: Policy) -> Context<P> {
         Context { policy, ..self }
     }
@@ -131,7 +131,7 @@ impl<P: Pmu> Context<P> {
         left
     }
 
-    /// Gives waiting groups a turn; call it every few milliseconds.
+    /// Gives waiting groups a turn; call this every few milliseconds.
     pub fn rotate(&mut self, now_ns: u64) {
         for unit in &mut self.units {
             unit.rotate(now_ns);

@@ -29,18 +29,18 @@ pub enum Target {
 pub enum Priority {
     /// Counts whenever its target runs. If it finds no slots, it is in error ([`State::Error`]).
     Pinned,
-    /// Takes turns with others in the slots that pinned groups leave free.
+    /// Takes turns in the slots that pinned groups leave free.
     Flexible,
 }
 
-/// Events that count together or not at all.
+/// A group of events that count together or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The PMU's index.
     pub pmu: usize,
     /// What the group counts.
     pub target: Target,
-    /// Whether it may lose its slots.
+    /// Whether the group may lose its slots.
     pub priority: Priority,
     /// The events; each needs a slot.
     pub events: &'a [Event],
@@ -51,7 +51,7 @@ pub struct Request<'a> {
 pub struct GroupId {
     /// The PMU's index.
     pub pmu: usize,
-    /// The target.
+    /// What the group counts.
     pub target: Target,
     pub(crate) number: u32,
 }
@@ -60,17 +60,17 @@ pub struct GroupId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddError {
-    /// No events.
+    /// The group has no events.
     Empty,
-    /// No such PMU.
+    /// The context has no such PMU.
     NoPmu,
-    /// No such label.
+    /// The tree has no such label.
     NoLabel,
-    /// More events than slots.
+    /// The group has more events than slots.
     TooLarge {
-        /// The events.
+        /// The number of events.
         events: usize,
-        /// The slots.
+        /// The number of slots.
         slots: u32,
     },
 }
@@ -94,13 +94,13 @@ impl core::error::Error for AddError {}
 /// A group's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Switched off.
+    /// The group is switched off.
     Off,
-    /// Its target does not run, or other groups have the slots.
+    /// The group's target does not run, or other groups have the slots.
     Waiting,
-    /// Counting.
+    /// The group counts.
     Running,
-    /// Pinned, but without slots beside other pinned groups. The group stays in error until it is enabled again.
+    /// Other pinned groups have the slots of this pinned group, which stays in error until it is enabled.
     Error,
 }
 

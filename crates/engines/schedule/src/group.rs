@@ -2,11 +2,12 @@ use alloc::boxed::Box;
 
 use crate::{Event, Pmu, Priority, State, Times};
 
-/// The longest enabled time over which a share is computed. Half of a longer time is forgotten.
+/// The longest enabled time from which a group's share (the part in which it counted) is computed. Half of a longer
+/// time is forgotten.
 pub(crate) const MEMORY_NS: u64 = 1 << 28;
 
-/// Each share is computed as if the group had also been enabled for this time, with an even share. Otherwise a new
-/// group's share of 0 would put it first.
+/// Each share is computed as if the group had an even share for this time before. Otherwise a new group's share of 0
+/// would put it first.
 pub(crate) const CREDIT_NS: u64 = 1 << 22;
 
 pub(crate) const WHOLE: u32 = 1 << 16;
@@ -22,7 +23,7 @@ pub(crate) struct Group {
     until: Times,
     /// How long the target had run when the group was last enabled.
     enabled_at: u64,
-    /// The part of the times that is too old to count for the share.
+    /// The part of the times that is too old for the share.
     forgotten: Times,
 }
 
@@ -100,7 +101,7 @@ impl Group {
         }
     }
 
-    /// Lets the group compete. Returns whether it was off or in error.
+    /// Lets the group compete for slots. Returns whether it was off or in error.
     pub(crate) fn wake(&mut self, own_ns: u64) -> bool {
         let rested = !self.is_wanted();
         if rested {
@@ -121,8 +122,8 @@ impl Group {
         times
     }
 
-    /// Returns the part of the recent enabled time in which the group counted, in 1 / [`WHOLE`]; for a
-    /// new group, `even`.
+    /// Returns the part of the recent enabled time in which the group counted, in 1 / [`WHOLE`]; for a new group,
+    /// `even`.
     pub(crate) fn share(&mut self, own_ns: u64, now_ns: u64, even: u32) -> u32 {
         let times = self.times(own_ns, now_ns);
         let mut enabled = times.enabled_ns - self.forgotten.enabled_ns;

@@ -1,4 +1,4 @@
-//! The labels with groups (*homes*), each linked to the nearest home above it.
+//! *Homes*: the labels (cgroups or scopes) that have groups of events, each linked to the nearest home above it.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ struct Home {
     set: GroupSet,
 }
 
-/// A home's index; `None` if neither the label nor one above it has groups.
+/// A home's index; `None` without a home.
 pub(crate) type HomeIndex = Option<u32>;
 
 impl Homes {
@@ -32,7 +32,7 @@ impl Homes {
         self.homes.is_empty()
     }
 
-    /// Returns a label's home, otherwise the nearest home above it.
+    /// Returns a label's home; if the label has none, the nearest home above it.
     pub(crate) fn nearest(&self, tree: &Tree, label: Label) -> HomeIndex {
         match self.nearest.get(label.0 as usize) {
             Some(nearest) => *nearest,
@@ -115,7 +115,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes. A label has a smaller number than those below it, so its entry is made first.
+    /// Links all homes. A label's number is smaller than those of the labels below, so its entry is made first.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

@@ -1,13 +1,14 @@
-//! The order in which groups get slots when not all fit.
+//! The order in which groups of events get slots when not all fit.
 //!
-//! Pinned groups are first: those that already count, then those of the system, of labels (*homes*, the outermost
-//! first) and of the task. All flexible groups are in **one** order, the smallest share first. A group's share is the
-//! time in which it counted, divided by the time in which it was enabled. An order by the time of the last turn would
-//! starve the system's events if many cgroups run seldom. Serving the system's groups first would starve cgroups.
+//! Pinned groups are first: those that already count, then those of the system, of labels (cgroups or scopes, the
+//! outermost first) and of the task. All flexible groups are in **one** order, the smallest share first. A group's
+//! share is the time in which it counted, divided by the time in which it was enabled. An order by the time of the last
+//! turn would starve the system's events if many cgroups run seldom. Serving the system's groups first would starve
+//! cgroups.
 //!
 //! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
 //! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
-//! [`LEAD`]. At a *turn* it already loses them to a waiting group with an equal share.
+//! [`LEAD`]. At a *turn*, every few ms, it loses its slots to a waiting group with an equal share.
 
 use alloc::vec::Vec;
 
@@ -20,7 +21,7 @@ use crate::{Pmu, State};
 const LEAD: u32 = WHOLE / 64;
 
 impl<P: Pmu> Unit<P> {
-    /// Returns the candidates in order. The vector must be given back as `self.order`, otherwise the next call
+    /// Returns the candidates in order. The caller must store the vector in `self.order`; otherwise the next call
     /// allocates.
     pub(crate) fn ordered(&mut self, now_ns: u64, why: ReassignCause) -> Vec<Candidate> {
         let mut order = core::mem::take(&mut self.order);
@@ -52,7 +53,7 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Gives out slots in order. The caller must ensure that all pinned groups fit.
+    /// Assigns the slots in order. The caller must ensure that all pinned groups fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: ReassignCause) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();
@@ -68,7 +69,7 @@ impl<P: Pmu> Unit<P> {
         }
         for (rank, candidate) in order.iter().enumerate() {
             let counts = !candidate.is_chosen || self.put_in(candidate, now_ns);
-            // At a change, a flexible group that the PMU refuses must not displace others; it waits for its turn.
+            // At a change, a flexible group that the PMU refuses must not displace others.
             if !counts && (candidate.is_pinned() || why == ReassignCause::Turn) {
                 self.evict_for_first(&order[rank..], now_ns);
             }
@@ -82,8 +83,8 @@ impl<P: Pmu> Unit<P> {
         set.at(candidate.group).is_running() || set.put_in(candidate.group, now_ns, pmu)
     }
 
-    /// Removes flexible groups, the last one first, until the PMU accepts the first group of `order`. The caller then
-    /// adds the removed groups again where they fit.
+    /// Removes flexible groups, from the end of `order`, until the PMU accepts the first group. The caller then adds
+    /// removed groups where they fit.
     #[cold]
     fn evict_for_first(&mut self, order: &[Candidate], now_ns: u64) {
         let Some((first, rest)) = order.split_first() else {

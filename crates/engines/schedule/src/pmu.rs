@@ -1,6 +1,6 @@
 use crate::Event;
 
-/// Slots for events: hardware counters, debug registers, or a budget.
+/// Slots in which events count, for example hardware counters or debug registers.
 pub trait Pmu {
     /// Returns how many events can count at a time; `u32::MAX` is no limit.
     fn slots(&self) -> u32;

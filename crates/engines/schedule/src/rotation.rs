@@ -7,16 +7,16 @@ pub trait Slots {
     /// Why a slot cannot be changed.
     type Error;
 
-    /// Makes a slot run another event. On failure the slot must still run the old one.
+    /// Makes a slot run another event. On failure the slot must keep its old event.
     fn put(&mut self, slot: usize, event: usize) -> Result<(), Self::Error>;
 }
 
-/// More pinned events than slots.
+/// More events are pinned than there are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyPinned {
-    /// The pinned events.
+    /// The number of pinned events.
     pub pinned: usize,
-    /// The slots.
+    /// The number of slots.
     pub slots: usize,
 }
 
@@ -28,7 +28,8 @@ impl fmt::Display for TooManyPinned {
 
 impl core::error::Error for TooManyPinned {}
 
-/// Lets numbered events take turns in slots. Times are in ns of any clock that never goes back.
+/// Lets numbered events take turns in slots; pinned events keep theirs. Times are in ns of any clock that never goes
+/// back.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     events: Vec<RotatedEvent>,
@@ -44,13 +45,13 @@ pub struct Rotation {
 #[derive(Clone, Copy, Debug, Default)]
 struct RotatedEvent {
     since_ns: Option<u64>,
-    /// How long it ran in earlier turns.
+    /// How long the event ran in earlier turns.
     ran_ns: u64,
 }
 
 impl Rotation {
-    /// Returns a rotation that runs nothing yet. Of n flexible events, number `first` modulo n gets a slot first,
-    /// so that the caller can vary which event sees a program's start.
+    /// Returns a rotation that runs nothing yet. Of n flexible events, number `first` modulo n gets a slot first, so
+    /// that callers can vary which event sees a program's start.
     pub fn new(pinned: &[bool], slots: usize, first: usize) -> Result<Rotation, TooManyPinned> {
         let numbers = |wanted| {
             let numbered = pinned.iter().enumerate();
@@ -76,7 +77,7 @@ impl Rotation {
         })
     }
 
-    /// Starts the events with slots.
+    /// Starts the events that have slots.
     pub fn start(&mut self, now_ns: u64) {
         for event in &self.slots {
             self.events[*event].since_ns = Some(now_ns);

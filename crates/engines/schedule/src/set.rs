@@ -1,4 +1,4 @@
-//! One target's groups on one PMU, and its running time.
+//! A target's groups of events on one PMU, and the target's running time.
 
 use alloc::vec::Vec;
 
@@ -38,7 +38,7 @@ impl GroupSet {
         self.ran_ns + here.map_or(0, |since| now_ns.saturating_sub(since))
     }
 
-    /// Records that the target runs; its groups do not count yet.
+    /// Records that the target runs, without starting its groups.
     pub(crate) fn arrive(&mut self, now_ns: u64) {
         self.here_since.get_or_insert(now_ns);
     }

@@ -1,14 +1,14 @@
-//! Simulates, reproducibly, which events would count in a trace of switches. CPUs share nothing, so each is run
-//! separately ([`Cpu::run`]) and the outcomes are added.
+//! Simulates, reproducibly, which events would count in a trace of switches of labels (cgroups or scopes). CPUs share
+//! nothing, so each is run separately ([`Cpu::run`]) and the outcomes are added.
 //!
 //! The model:
 //!
-//! - Which group has slots is exact, because the scheduler itself decides.
+//! - Which group of events has slots is exact, because the scheduler itself decides.
 //! - The cost is the number of events added or deleted ([`Outcome::operations`]).
-//! - Operations run one after another, and each takes time. So an event that a switch deletes and adds again misses
-//!   what happens between these operations ([`GroupOutcome::blind_ns`]).
-//! - Each time that a label runs, events happen at a random rate of 0.5 to 1.5 times the mean, so a scaled count has an
-//!   error ([`GroupOutcome::error`]).
+//! - Each operation takes time. So an event that a switch deletes and adds again misses what happens in between
+//!   ([`GroupOutcome::blind_ns`]).
+//! - Each time that a label runs, events happen at another random rate, 0.5 to 1.5 times the mean. So a scaled count
+//!   has an error ([`GroupOutcome::error`]).
 
 mod charged;
 mod outcome;
@@ -27,13 +27,13 @@ use simulated_pmu::SimulatedPmu;
 /// What to count on each CPU.
 #[derive(Clone, Debug)]
 pub struct Machine<'a> {
-    /// The cgroups.
+    /// The tree of cgroups.
     pub tree: &'a Tree,
-    /// The groups.
+    /// The groups of events.
     pub groups: &'a [GroupRequest],
-    /// A CPU's counters.
+    /// The number of a CPU's counters.
     pub slots: u32,
-    /// The time between turns.
+    /// The time after which waiting groups get slots.
     pub turn_ns: u64,
     /// The time to add or delete an event.
     pub operation_ns: u64,
@@ -42,17 +42,17 @@ pub struct Machine<'a> {
 /// A requested group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRequest {
-    /// The target.
+    /// What the group counts.
     pub target: Target,
-    /// Whether it may lose its slots.
+    /// Whether the group may lose its slots.
     pub priority: Priority,
-    /// Its events.
+    /// The number of the group's events.
     pub events: u32,
     /// Whether the events need slots; software events do not.
     pub needs_slots: bool,
 }
 
-/// One CPU.
+/// A simulated CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu<'a> {
     machine: &'a Machine<'a>,

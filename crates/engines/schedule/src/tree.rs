@@ -1,10 +1,10 @@
-//! The tree of labels.
+//! The tree of labels (cgroups or scopes).
 
 use alloc::vec::Vec;
 
 use crate::Label;
 
-/// Cgroups or scopes. Numbers are never reused, so a parent has a smaller number than its children.
+/// A tree of labels. Numbers are never reused, so a parent has a smaller number than its children.
 #[derive(Clone, Debug)]
 pub struct Tree {
     parents: Vec<Option<Label>>,
@@ -69,7 +69,7 @@ impl Tree {
         self.parents.len()
     }
 
-    /// The root always exists.
+    /// Returns `false`, because the root always exists.
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! A PMU, and the groups that a context has on it.
+//! A PMU, and the groups of events that a CPU or thread has on it.
 
 use alloc::vec::Vec;
 
@@ -7,29 +7,29 @@ use crate::homes::{HomeIndex, Homes};
 use crate::set::GroupSet;
 use crate::{Label, Pmu, State, Target, Tree};
 
-/// The events that a switch of labels deletes and adds.
+/// What a switch of labels (cgroups or scopes) deletes and adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Events of the labels that the switch leaves or enters, and of groups whose slots change.
+    /// Events of the labels left and entered, and of groups that gain or lose slots.
     #[default]
     Changed,
     /// All events of PMUs that have groups of labels. For comparison only.
     Everything,
 }
 
-/// INVARIANT between two calls:
+/// INVARIANT between two calls. A *home* is a label with groups; *present* are the groups of the system, of the task,
+/// of `here` and of the homes above.
 ///
-/// 1. The only groups that count are the system's, the task's, and those of `here` and the homes above it. They fit the
-///    slots.
-/// 2. While all of these groups fit, all count, unless the PMU refuses some.
-/// 3. Each pinned group among them counts, or is in error.
+/// 1. Only present groups count, and those that count fit the slots.
+/// 2. While all present groups fit, all count, unless the PMU refuses some.
+/// 3. Each present pinned group counts, or is in error.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<P> {
     pub(crate) pmu: P,
     pub(crate) system: GroupSet,
     pub(crate) task: GroupSet,
     pub(crate) homes: Homes,
-    /// The running label's home, or the nearest one above.
+    /// The running label's home, or the nearest home above.
     pub(crate) here: HomeIndex,
     /// Empty between calls, but kept, so that a switch does not allocate.
     pub(crate) order: Vec<Candidate>,
@@ -93,7 +93,7 @@ impl<P: Pmu> Unit<P> {
         self.place_by_order(now_ns, why);
     }
 
-    /// Restores the invariant after a change of this target's groups.
+    /// Restores the invariant after a change of `target`'s groups.
     pub(crate) fn settle_for(&mut self, target: Target, now_ns: u64) {
         if self.set(target).is_some_and(GroupSet::is_here) {
             self.reassign(now_ns, ReassignCause::Change);
@@ -191,7 +191,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups that find no slots in error. Pinned groups that already count keep their slots.
+    /// Puts pinned groups without slots in error. Pinned groups that already count keep their slots.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -1,4 +1,4 @@
-//! The system's and cgroups' events must share scarce slots fairly.
+//! Tests that the system's and cgroups' events share scarce slots fairly.
 #![cfg(not(miri))]
 
 mod support;

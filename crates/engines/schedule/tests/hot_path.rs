@@ -1,4 +1,4 @@
-//! A switch must not allocate, or touch PMUs without events of cgroups.
+//! Tests that a switch does not allocate, and does not touch PMUs without events of cgroups.
 
 mod support;
 

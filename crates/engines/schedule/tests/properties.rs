@@ -1,4 +1,4 @@
-//! The scheduler must agree with the slow model and keep the crate's invariants.
+//! Tests that the scheduler agrees with a slow model, and keeps the crate's invariants.
 
 mod support;
 
@@ -153,7 +153,7 @@ impl Pair {
         if let Change::Remove(_) = change {
             let times = self.context.remove(&self.tree, id, now).unwrap();
             let of_model = (group.enabled_ns, group.running_ns);
-            // The model does not know what a PMU refuses.
+            // The model does not know which events the PMU refuses.
             if self.context.pmu(0).unwrap().rivals.is_empty() {
                 assert_eq!((times.enabled_ns, times.running_ns), of_model);
             }

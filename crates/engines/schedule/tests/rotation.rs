@@ -1,4 +1,4 @@
-//! Pinned events must never move, and others must have equal turns.
+//! Tests that pinned events never move, and that flexible events have equal turns.
 
 use std::collections::HashSet;
 

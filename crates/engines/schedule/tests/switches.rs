@@ -1,4 +1,4 @@
-//! After each switch the expected groups must count, and only the expected groups may have been touched.
+//! Tests that after each switch the expected groups count, and only the expected groups were touched.
 
 mod support;
 
@@ -382,7 +382,7 @@ fn times_are_of_the_target_s_own_time() {
     assert_eq!([ms("S"), ms("T"), ms("A")], [(6, 6), (6, 3), (3, 3)]);
 }
 
-/// Regression: the task's empty set stayed in the unit, so the next task's events were lost.
+/// Regression: the task's empty set of groups stayed in the context, so the next task's events were lost.
 #[test]
 fn a_task_whose_events_are_all_removed_leaves_no_empty_set() {
     check(

@@ -1,5 +1,5 @@
-//! `enable`: disables and enables one kernel breakpoint that other threads inherit. The accounting of slots is not
-//! involved, because an event holds its slot from open to close.
+//! `enable`: disables and enables one kernel breakpoint that other threads inherit. The breakpoint keeps its debug
+//! register.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ const SETTLE: Duration = Duration::from_millis(10);
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Enable {
-    /// How often the breakpoint is switched.
+    /// How often the breakpoint is disabled and enabled.
     pub repeat: u32,
-    /// Sleeping threads.
+    /// The number of sleeping threads.
     pub passive: u32,
-    /// Running threads.
+    /// The number of running threads.
     pub active: u32,
     /// How often the time is measured.
     pub rounds: usize,
@@ -71,7 +71,7 @@ impl Enable {
     fn measure(&self) -> std::io::Result<f64> {
         let (is_done, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // Only the children of this thread should inherit the breakpoint.
+            // A new thread, so that only its children inherit the breakpoint.
             let work = scope.spawn(|| {
                 let events = inherited(1)?;
                 std::thread::scope(|scope| {

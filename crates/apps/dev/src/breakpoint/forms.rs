@@ -1,4 +1,4 @@
-//! The forms of accounting to compare.
+//! The forms of accounting for debug registers (slots) that are compared.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -56,7 +56,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 
     fn release(&self, request: &Request) {
-        // A release of a reserved slot cannot fail.
+        // The slot is reserved, so this cannot fail.
         let _ = Accounting::release(self, request);
     }
 
@@ -66,7 +66,7 @@ impl Slots for Accounting<'_, Futex> {
     }
 }
 
-/// The alignment of an accounting's words, in bytes ([`Geometry::words`]).
+/// The alignment of [`Geometry::words`], in bytes.
 const ALIGNMENT: usize = 128;
 
 pub(super) struct Storage {
@@ -75,8 +75,8 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// Returns memory for each form's accounting; `None` if the numbers are invalid.
-    /// `reservations` should be many, because shards with only a few share cache lines.
+    /// Returns memory for each form; `None` if the numbers are invalid. With few `reservations`, shards (parts with a
+    /// mutex each) would share cache lines.
     pub(super) fn new(cpus: u32, slots: u32, reservations: u32) -> Option<Storage> {
         let geometry = Geometry::new(cpus, Registers::Mixed(slots), reservations)?;
         let words = [geometry, geometry.with_shards(1)].map(|geometry| {
@@ -102,7 +102,7 @@ impl Storage {
     }
 }
 
-/// What a bench does with each form. `on` is generic, so that calls of a form need no vtable.
+/// What a bench does with each form. `on` is generic, so that calls need no vtable.
 pub(super) trait Act<T> {
     fn on(self, slots: &impl Slots) -> T;
 }

@@ -1,13 +1,12 @@
-//! `queue`: simulates the cost of slot accounting on more CPUs than this machine has. Each CPU runs one thread, as in
-//! `stress`. The times of critical sections, locks and transfers between CPUs are measured in the same run. Only the
-//! waits are simulated.
+//! `queue`: simulates the cost of accounting for debug registers (slots) on more CPUs than this machine has. Each CPU
+//! runs one thread, as in `stress`. The times of critical sections, locks and transfers between CPUs are measured in
+//! the same run. Only the waits are simulated.
 //!
-//! Up to this machine's number of CPUs, `stress` is measured too, for comparison. A simulation is as uncertain as its
-//! inputs, so the inputs are measured several times, and each set of inputs is simulated. A simulated row's spread is
-//! half the range of the results.
+//! Up to this machine's number of CPUs, `stress` is measured for comparison. The inputs are measured several times, and
+//! each set of inputs is simulated. A simulated row's spread is half the range of the results.
 //!
-//! Two simplifications make `global_mutex` look cheaper than it is. The transfer of a cache line takes as long with 256
-//! CPUs as with two, and no cache is ever too small.
+//! Two simplifications make one mutex (`global_mutex`) look cheaper than it is. The transfer of a cache line takes as
+//! long with 256 CPUs as with two, and no cache is ever too small.
 
 mod load;
 mod locks;
@@ -26,7 +25,7 @@ use load::Pairs;
 use locks::{Machine, Outcome};
 use prices::Prices;
 
-/// The number of simulated events before the measured part, which has [`EVENTS`].
+/// The simulated events before the [`EVENTS`] that count.
 const BEFORE: u64 = if cfg!(test) { 10_000 } else { 200_000 };
 const EVENTS: u64 = 4 * BEFORE;
 const CALIBRATIONS: u64 = if cfg!(test) { 2 } else { 5 };
@@ -38,11 +37,11 @@ pub struct Queue {
     pub cpus: u32,
     /// The percentage of reservations that are for a CPU, not for a task; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// A CPU's slots.
+    /// The number of a CPU's slots.
     pub slots: u32,
-    /// The mean of a thread's other work before a pair.
+    /// The mean of a thread's other work before it reserves.
     pub work_ns: u32,
-    /// The time to transfer a cache line between two CPUs. If `None`, it is measured, which needs two CPUs.
+    /// The time to transfer a cache line between two CPUs; if `None`, it is measured, with two CPUs.
     pub line_ns: Option<f64>,
     /// How often each input is measured.
     pub rounds: usize,
@@ -50,7 +49,7 @@ pub struct Queue {
     pub ms: u32,
 }
 
-/// A thread that never waits must get this share of its CPU. If it gets less, other programs ran on that CPU.
+/// If a thread that never waits gets a smaller part of its CPU's time, other programs ran there.
 const OWN: f64 = 0.95;
 
 const FORMS: [Form; 2] = [Form::Tiptoe, Form::GlobalMutex];
@@ -80,7 +79,7 @@ impl Queue {
                 for form in FORMS {
                     let row = self.simulated(&prices, form, cpus, cpu_targets)?;
                     table.rows.push(row);
-                    // `stress` has no other work between pairs.
+                    // `stress` has no other work.
                     if cpus <= here && self.work_ns == 0 {
                         let (row, quiet) = measured(&stress, form, cpus, cpu_targets)?;
                         table.rows.push(row);
@@ -188,7 +187,7 @@ impl Queue {
     }
 }
 
-/// Measures the case on this machine. Drops the rounds that other programs disturbed, unless they disturbed all.
+/// Measures the case on this machine. Drops the rounds that other programs disturbed, if any round was undisturbed.
 fn measured(
     stress: &Stress,
     form: Form,
@@ -197,7 +196,7 @@ fn measured(
 ) -> Result<(TableRow, bool), Error> {
     let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // In this form no thread waits, as [`OWN`] requires.
+        // In this form no thread waits for a lock.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };

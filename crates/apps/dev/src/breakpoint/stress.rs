@@ -1,8 +1,8 @@
-//! `stress`: threads that only reserve and release slots, in pairs. A percentage of the pairs reserves for a CPU, the
-//! others for the thread itself.
+//! `stress`: threads that only reserve and release debug registers (slots), in pairs. A percentage of the pairs
+//! reserves for a CPU, the others for the thread itself.
 //!
-//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while
-//! it checks a held lock or sleeps for it, and *asleep* while it neither runs nor is ready to run.
+//! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while it
+//! checks a held lock or sleeps until the lock's release, and *asleep* while it neither runs nor is ready to run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,9 +25,9 @@ pub struct Stress {
     pub threads: u32,
     /// The percentage of pairs that reserve for a CPU; 0, 1 and 10 if `None`.
     pub cpu_targets: Option<u32>,
-    /// A CPU's slots.
+    /// The number of a CPU's slots.
     pub slots: u32,
-    /// The CPUs in the accounting.
+    /// The number of CPUs in the accounting.
     pub cpus: u32,
     /// How often each case is measured.
     pub rounds: usize,
@@ -51,7 +51,7 @@ pub(super) struct PairTimes {
 }
 
 impl Stress {
-    /// Uses four slots and this machine's CPUs.
+    /// Returns a bench with four slots and this machine's CPUs.
     pub fn new(rounds: usize, ms: u32, threads: u32) -> Stress {
         Stress {
             threads,
@@ -163,8 +163,7 @@ impl Act<PairTimes> for StressPairs {
     }
 }
 
-/// Returns a batch of requests. Of these, `cpu_targets` percent, evenly spread, are for CPUs, one CPU after the
-/// other.
+/// Returns a batch of requests. `cpu_targets` percent, evenly spread, are for the CPUs in turn.
 fn requests(thread: u32, cpu_targets: u32, cpus: u32) -> Vec<Request> {
     let holder = u64::from(thread);
     let of = |at: u32| {

@@ -1,9 +1,9 @@
 //! `thread`: threads that are created, sleep and end, as in `perf bench breakpoint thread`. `parallel` workers create
 //! them in batches.
 //!
-//! In the case `tiptoe`, each thread reserves its slots when it begins and releases them when it ends, without
-//! opening events. `ideal` makes the same calls without accounting, so the difference of the two in a round is the
-//! cost of accounting. In `none` threads make no calls; in `kernel` they inherit the kernel's events instead.
+//! In the case `tiptoe`, each thread reserves debug registers (slots) when it begins and releases them when it ends,
+//! without opening events. `ideal` makes the same calls without accounting, so the difference of `tiptoe` and `ideal`
+//! is the cost of accounting. In `none` threads make no calls; in `kernel` they inherit events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,15 +20,15 @@ use crate::table::{Table, TableRow, interval, median_and_spread};
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// The batches of all workers together.
+    /// The number of batches of all workers together.
     pub repeat: u32,
-    /// The slots of each thread; in `kernel`, its breakpoints.
+    /// The number of each thread's slots; in `kernel`, of its breakpoints.
     pub breakpoints: u32,
-    /// Workers.
+    /// The number of workers.
     pub parallel: u32,
-    /// A batch's threads.
+    /// The number of a batch's threads.
     pub threads: u32,
-    /// How often each case is measured, in turns.
+    /// How often each case is measured.
     pub rounds: usize,
 }
 
@@ -60,7 +60,7 @@ impl ThreadCase {
 #[derive(Clone, Copy, Debug)]
 struct ThreadTimes {
     us_per_op: f64,
-    /// The share of the workers' time in which threads waited for a lock.
+    /// The time that threads waited for a lock, as a part of the workers' time.
     waiting: f64,
 }
 
@@ -78,7 +78,7 @@ impl Thread {
         let mut measured: BTreeMap<ThreadCase, Vec<ThreadTimes>> = BTreeMap::new();
         for round in 0..self.rounds {
             for turn in 0..cases.len() {
-                // Every other round is reversed, so that a case does not always follow the same other case.
+                // Every other round is reversed, because a case may disturb the next.
                 let turn = match round.is_multiple_of(2) {
                     true => turn,
                     false => cases.len() - 1 - turn,
@@ -187,7 +187,7 @@ fn compare(table: &mut Table, measured: &BTreeMap<ThreadCase, Vec<ThreadTimes>>)
     }
 }
 
-/// Runs `work` in a thread of its own, so that only the threads that it creates inherit its events.
+/// Runs `work` in a new thread, so that only threads that `work` creates inherit its events.
 fn in_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -203,7 +203,7 @@ impl Act<ThreadTimes> for Thread {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    // Relaxed: a worker needs only a unique number.
+                    // Relaxed: a count of batches.
                     let next = || {
                         let order = Ordering::Relaxed;
                         batches.fetch_update(order, order, |left| left.checked_sub(1))
@@ -227,7 +227,7 @@ impl Thread {
         let is_done = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
-                // Relaxed: a thread needs only a unique number.
+                // Relaxed: a unique number.
                 let task = tasks.fetch_add(1, Ordering::Relaxed);
                 let is_done = &is_done;
                 scope.spawn(move || self.live(slots, task, is_done));
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Regression: the result was the time of a reserve and a release in a hot loop, as a share of a thread's time.
+    /// Regression: the result was the time of a reserve and a release in a hot loop, as a part of a thread's time.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

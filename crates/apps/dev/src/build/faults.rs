@@ -1,4 +1,4 @@
-//! A load that contends for one mmap_lock.
+//! A load whose threads contend for their process's mmap_lock.
 
 use crate::build::BuildCost;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::workshop::{Program, Workshop};
 
 const PROGRAM: &str = include_str!("faults.c");
 const PER_CPU: u32 = 4;
-/// The mappings of each thread for each requested ms.
+/// How many mappings each thread makes for each requested ms.
 const PER_MS: u32 = 250;
 
 pub(super) struct FaultLoad {

@@ -1,4 +1,4 @@
-//! The counters that run while the tasks of a bench switch.
+//! The ways to count for cgroups while the tasks of a bench switch.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -35,11 +35,11 @@ pub(super) enum CountingCase {
         with_system: bool,
     },
     Bpftrace,
-    /// Reads this number of events at switches. With 0, only uses the counts that the kernel keeps of each task.
+    /// tiptoe reads this number of events at switches; with 0, it only uses the kernel's counts of each task.
     Tiptoe {
         events: usize,
     },
-    /// Like `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
+    /// As `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
     PerCpu,
 }
 
@@ -63,7 +63,7 @@ impl CountingCase {
 
 pub(super) enum Counting {
     Off,
-    /// Sets of perf's events. If the whole system has a set, it is the first.
+    /// Sets of perf's events. A set of the whole system must be the first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -93,7 +93,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace is skipped, because it cannot be read.
+    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace's counts cannot be read.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}
@@ -127,7 +127,6 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if let Counting::Bpftrace(child) = self {
-            // These fail only if bpftrace has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

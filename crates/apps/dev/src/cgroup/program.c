@@ -1,7 +1,8 @@
-// Tasks in cgroups that wake each other on one CPU. Each question is a line. Each answer is a number (after `;`):
+// Tasks in cgroups that wake each other on one CPU. Each line of stdin is a question; each answer is the number after
+// `;`.
 //   cpu N                    later tasks run on this CPU; 1
 //   ring DIR TASKS CGROUPS   starts processes that hand a byte round, the n-th in DIR/c(n % CGROUPS); 1
-//   hops COUNT               hands the byte on COUNT times; ns per hop
+//   hops COUNT               hands the byte on COUNT times; ns each time
 //   stop                     ends these processes; 1
 //   serve DIR WORKERS MS     clients ask workers of different kinds in DIR/c0 …; the geometric mean response in ns
 //   births DIR KIND COUNT    a task in DIR/c0 makes processes (KIND p) or threads (t); the mean ns to make one
@@ -112,7 +113,7 @@ static void spin(double ns) {
     for (double end = now_ns() + ns; now_ns() < end;) {}
 }
 
-// The kinds of work: little, more, much; with page faults; after a sleep; and partly in a second process.
+// The kinds of work: short, longer, long, with page faults, after a sleep, and partly in a second process.
 enum kind { LITTLE, MORE, MUCH, FAULTS, SLEEPS, HANDS_ON, KINDS };
 
 static void work(enum kind kind, int other) {

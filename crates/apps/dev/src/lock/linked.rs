@@ -1,8 +1,8 @@
 //! Locks of programs that link `tiptoe-lock`: the time of a lock and unlock, compared with parking_lot's and std's
 //! locks, and the throughput of threads that contend for one lock.
 //!
-//! `wrapped` has only the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks
-//! the order of locks. In `pair_within` the thread holds another lock.
+//! `wrapped` has the instructions of the bare lock, `waits` keeps a histogram of waits, and `order` checks the order
+//! in which locks are taken. In `pair_within` the thread holds another lock.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,11 +23,11 @@ use crate::turns::{CaseResults, in_turns, ratio};
 type Bare = lock_api::Mutex<parking_lot::RawMutex, u64>;
 type With<H> = lock_api::Mutex<Contended<parking_lot::RawMutex, H>, u64>;
 
-/// The pairs between two readings of the clock.
+/// The lock-unlock pairs between two readings of the clock.
 const PAIRS: u32 = 1_000;
-/// The steps of a section, which takes about 150 ns, as in `convoy`.
+/// The steps of [`work`] in a section, which takes about 150 ns.
 const STEPS: u64 = 260;
-/// In the largest row at least this many threads contend, even if `-t` or the number of CPUs is smaller.
+/// The fewest threads of the largest row, even if `-t` or the number of CPUs is smaller.
 const FEWEST: u32 = 8;
 const BARE: &str = "parking_lot";
 
@@ -87,7 +87,7 @@ pub(super) fn run(options: &Options, table: &mut Table) -> Result<(), Error> {
         });
     }
     for threads in contenders(options) {
-        // The speed of several threads takes longer to become steady.
+        // Several threads take longer to reach a steady speed.
         let found = measure(&CONTENDED, options, table, |case| case(threads, 10 * time))?;
         for (name, times) in &found.cases {
             let row = TableRow::new(*name, times, "ns").at("contended");
@@ -138,8 +138,7 @@ fn thread_ns() -> u64 {
 
 /// Returns the CPU time of a lock and unlock, in ns.
 fn pair<M: Mutex>(time: Duration) -> f64 {
-    // The lock is aligned, because the stack begins at a random address, and a lock that spans two cache lines is
-    // slower.
+    // The lock is aligned, because the stack's address is random, and a lock that spans two cache lines is slower.
     let lock = OwnLines::<M>::default();
     let (begin, mut pairs) = (thread_ns(), 0.0);
     loop {
@@ -181,14 +180,12 @@ fn contend<M: Mutex>(threads: u32, time: Duration) -> f64 {
         over.0.store(true, Relaxed);
         begin
     });
-    // The measured time ends when all threads have ended, because before that a read of the sum would wait for the
-    // lock.
+    // The measured time ends when all threads have ended, because an earlier read of the sum would wait for the lock.
     let took = begin.elapsed();
     took.as_nanos() as f64 / lock.0.with(|sum| *sum).max(1) as f64
 }
 
-/// Does dependent steps in registers only, because the speed of a store and a load on the stack depends on their
-/// address. All cases run this same code.
+/// Does dependent steps only in registers, because the speed of a store and a load on the stack depends on the address.
 #[inline(never)]
 fn work(steps: u64) {
     let mut state = steps;

@@ -1,5 +1,5 @@
-//! Other tools that show contention: preloaded libraries that replace the lock functions. Each needs a process of its
-//! own, because a preloaded library cannot be unloaded.
+//! Other tools that show contention: preloaded libraries that replace the lock functions. Each library needs a process
+//! of its own, because it cannot be unloaded.
 
 use std::path::PathBuf;
 

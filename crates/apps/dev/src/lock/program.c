@@ -59,7 +59,7 @@ static void wait_at_once(void) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
 }
 
-// Sets the mutex's word to 2, which means that a thread may be waiting, so that the unlock makes the system call.
+// Sets the mutex's word to 2 (a thread may be waiting), so that the unlock makes the system call.
 static void wake_nobody(void) {
     mutex.__data.__lock = 2;
     mutex.__data.__owner = (int)getpid();
@@ -67,9 +67,9 @@ static void wake_nobody(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-// The cheapest hooks. The code jumps to a trampoline, which steps over the red zone and calls a stub. The stub
-// saves the registers that a function may change, and calls a function, which reads the clock before a wait. A
-// wait also has a hook after it.
+// The cheapest hooks. The code jumps to a trampoline, which moves the stack pointer below the red zone and calls a
+// stub. The stub saves the registers that a function may change, and calls a function, which reads the clock before a
+// wait. A second hook runs after a wait.
 __asm__(".macro enter name, hook\n"
         "\\name: push %r11; push %r10; push %r9; push %r8; push %rdi; push %rsi; push %rbp; push %rdx; push %rcx; push %rax\n"
         "mov %rsp, %rbp; and $-16, %rsp; call \\hook; mov %rbp, %rsp\n"
@@ -108,8 +108,7 @@ static double each(void (*call)(void), double ms) {
     return took / calls;
 }
 
-// Returns how much longer one call takes than another. The two are measured in turns, because the load of other
-// programs changes.
+// Returns how much longer `call` takes than `than`, measured in turns, because the load of other programs changes.
 static double more(void (*call)(void), void (*than)(void), double ms) {
     double sum = 0;
     for (int i = 0; i < 16; i++) sum += each(call, ms / 16) - each(than, ms / 16);
@@ -182,7 +181,7 @@ static void *take_turns_sem(void *me) {
     return NULL;
 }
 
-// While a thread holds the mutex, it yields the CPU to the other thread, which then sleeps for the mutex.
+// While a thread holds the mutex, it yields the CPU to the other thread, which then waits for the mutex.
 static void *take_turns_mutex(void *none) {
     on_one_cpu();
     uint64_t taken = 0;
@@ -197,7 +196,7 @@ static void *take_turns_mutex(void *none) {
     return none;
 }
 
-// The first third is not counted, because the agent must learn the new threads' rates.
+// The first third is not counted, because the agent must measure the new threads' rates of waits.
 static double together(void *(*run)(void *), int threads, int ms) {
     pthread_t all[64];
     atomic_store(&stopped, 0);
@@ -225,7 +224,7 @@ int main(void) {
     unsigned char *site = memmem((void *)sem_post, 256, number, sizeof number);
     setvbuf(stdout, NULL, _IOLBF, 0);
     calibrate(150);
-    // In a process that never had a second thread, libc makes no system call to wake.
+    // In a process that never had a second thread, libc makes no system call to wake waiters.
     pthread_t second;
     if (pthread_create(&second, NULL, ends, NULL) == 0) pthread_join(second, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {

@@ -12,7 +12,7 @@ pub struct Cgroups {
     pub tree: Tree,
     /// The counted cgroups, with their names as given.
     pub counted: Vec<(String, Label)>,
-    /// All labels by path, without slashes at the ends.
+    /// The cgroups of `tree` by path, without slashes at the ends.
     labels: HashMap<String, Label>,
 }
 
@@ -55,7 +55,7 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Returns the cgroup of a path, and creates it if missing. `None` if a name in the path is empty, or the tree is
+    /// Returns the cgroup of a path, and creates it if missing; `None` if a name in the path is empty or the tree is
     /// full.
     pub fn label(&mut self, path: &str) -> Option<Label> {
         let path = path.trim_matches('/');

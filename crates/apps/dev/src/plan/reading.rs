@@ -1,5 +1,5 @@
-//! Simulates how `tiptoe stat --for-each-cgroup` counts: one set of events on each CPU, which is read at
-//! switches.
+//! Simulates how `tiptoe stat --for-each-cgroup` counts: with one set of events on each CPU, which each switch between
+//! cgroups reads.
 
 use tiptoe_collector::MOST_READ;
 use tiptoe_schedule::simulate::{Charges, GroupOutcome as Fate, GroupRequest, Machine, Outcome};
@@ -10,8 +10,8 @@ use super::simulate::{Setting, wanted};
 use crate::failure::Failure;
 
 impl Setting<'_> {
-    /// Returns the events' rows, and the row of the cost of reading at switches. `None` without cgroups, or with more
-    /// events than `stat` can read.
+    /// Returns the rows of the events and of the cost of reading; `None` without cgroups, or with more events than
+    /// `stat` can read.
     pub(super) fn read(
         &self,
         machine: &Machine<'_>,
@@ -44,8 +44,7 @@ impl Setting<'_> {
         Ok(Some((rows, row)))
     }
 
-    /// Returns the added time of a switch. It is 0 if the kernel counts all events for each task, because then nothing
-    /// runs at switches.
+    /// Returns how much longer a switch takes: 0 if the kernel counts all events for each task.
     pub(super) fn switch_ns(&self) -> u64 {
         let events = || self.groups.iter().flat_map(|group| &group.events);
         let reads = events().filter(|event| event.is_read).count();
@@ -68,8 +67,7 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the result of an event that the kernel counts for each task. The result is exact even if the event's group
-/// has no slot.
+/// Returns the result of an event that the kernel counts for each task: exact, even if the event's group has no slot.
 fn exact(fate: Fate) -> Fate {
     let mut exact = Fate {
         count: fate.work,

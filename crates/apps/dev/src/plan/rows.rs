@@ -1,7 +1,7 @@
 use serde::Serialize;
 use tiptoe_schedule::simulate::{GroupOutcome as Fate, Outcome};
 
-/// The result of a simulation. The field names are the keys of the JSON.
+/// The result of a simulation, also as JSON.
 #[derive(Debug, Serialize)]
 pub struct PlanReport {
     pub slots: u32,
@@ -10,7 +10,7 @@ pub struct PlanReport {
     pub is_of_system: bool,
     pub seconds: f64,
     pub switches: u64,
-    /// Whether the switches are from a file.
+    /// Whether the switches come from a file.
     pub recorded: bool,
     pub turn_ns: u64,
     pub operation_ns: u64,
@@ -18,28 +18,27 @@ pub struct PlanReport {
     pub charge_ns: u64,
     pub read_ns: u64,
     pub events: Vec<EventRow>,
-    /// The events as `tiptoe stat --for-each-cgroup` counts them. Empty without cgroups, or with more events than
-    /// `stat` can read.
+    /// The events as `tiptoe stat --for-each-cgroup` counts them; empty if it cannot count them.
     pub read_events: Vec<EventRow>,
     pub policies: Vec<PolicyRow>,
 }
 
-/// One event, for all cgroups or for the system. Numbers are `None` if nothing ran.
+/// An event's result, for all cgroups or for the system. Numbers are `None` if no task ran.
 #[derive(Debug, Serialize)]
 pub struct EventRow {
     pub event: String,
     /// `cgroups` or `system`.
     #[serde(rename = "for")]
     pub of: &'static str,
-    /// The share of the enabled time in which the event counted.
+    /// The part of the enabled time in which the event counted.
     pub counted_percent: Option<f64>,
-    /// The share of the enabled time in the cgroup where it is smallest.
+    /// The smallest such part of a cgroup.
     pub least_percent: Option<f64>,
     /// The number of cgroups that ran but were never counted.
     pub not_counted: usize,
     /// The number of cgroups in which the event is pinned and has no slot.
     pub in_error: usize,
-    /// The error of the scaled count: the median over cgroups.
+    /// The median over cgroups of the scaled count's error.
     pub error_percent: Option<f64>,
     pub worst_error_percent: Option<f64>,
     pub each: Vec<CgroupTimes>,
@@ -60,15 +59,15 @@ pub struct PolicyRow {
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
-    /// The number of events that are read at a switch.
+    /// The number of events that each switch reads.
     pub reads: u64,
     pub cost_percent: f64,
-    /// The share of time that the system's events lost at switches.
+    /// The part of their time that the system's events lost at switches.
     pub blind_percent: Option<f64>,
 }
 
 impl EventRow {
-    /// Returns an event's row. Shares and errors exclude cgroups that never ran.
+    /// Returns an event's row. Percentages exclude cgroups that never ran.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -113,7 +112,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// Returns a policy's row. The first `of_system` groups must be those of the system.
+    /// Returns a policy's row. The first `of_system` groups must be the system's.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,
@@ -146,7 +145,7 @@ impl PolicyRow {
     }
 }
 
-/// Returns `None` if the event never counted or is in error.
+/// Returns the scaled count's error; `None` if the event never counted or has no slot.
 fn error_percent(fate: &Fate) -> Option<f64> {
     let has_count = fate.times.running_ns > 0 && !fate.in_error;
     let parts = fate.error().filter(|_| has_count)?;

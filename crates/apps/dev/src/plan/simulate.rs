@@ -29,7 +29,7 @@ pub fn cpus() -> u32 {
 }
 
 impl Setting<'_> {
-    /// Simulates random switches, at the same mean rate on all CPUs. Fails if a group never fits.
+    /// Simulates random switches, at the same mean rate on all CPUs. Fails if a group has more events than counters.
     pub fn made_up(
         &self,
         cpus: u32,
@@ -38,7 +38,7 @@ impl Setting<'_> {
     ) -> Result<PlanReport, Failure> {
         let mean_ns = 1_000_000_000 / u64::from(per_second);
         let counted = self.cgroups.counted.iter().map(|(_, label)| *label);
-        // Tasks outside of the counted cgroups are simulated as tasks of the root.
+        // The root stands for all cgroups that are not counted.
         let labels: Vec<Label> = [Label::ROOT].into_iter().chain(counted).collect();
         let seed = |cpu: usize| {
             self.seed
@@ -49,7 +49,7 @@ impl Setting<'_> {
         self.report(cpus as usize, time, false, switches)
     }
 
-    /// Simulates a trace, at most to its end. Fails if a group never fits.
+    /// Simulates a trace, at most to its end. Fails if a group has more events than counters.
     pub fn recorded(&self, trace: &Trace, time: Option<Duration>) -> Result<PlanReport, Failure> {
         let end = Duration::from_nanos(trace.end_ns);
         let time = time.map_or(end, |time| time.min(end));
@@ -119,7 +119,7 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns the groups to simulate. Those for the system must be first, because `rows` relies on this order.
+    /// Returns the groups to simulate. The system's groups must be first, because `rows` relies on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -136,7 +136,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the events' rows. `of` computes an event's result from the result of the event's group.
+    /// Returns the events' rows. `of` computes an event's result from its group's result.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],
@@ -174,8 +174,8 @@ impl Setting<'_> {
     }
 }
 
-/// Returns a group's request. If some of its events need counters, only those are requested, because the group's
-/// software events count exactly when those do.
+/// Returns a group's request: only for the events that need counters, if the group has any, because its other events
+/// count at the same times.
 pub(super) fn wanted(target: Target, group: &PlanGroup) -> GroupRequest {
     let with_slots = group.events.iter().filter(|event| event.needs_slot).count();
     GroupRequest {

@@ -5,13 +5,12 @@ use tiptoe_schedule::simulate::Switch;
 use super::cgroups::Cgroups;
 use crate::failure::{Failure, TraceFault};
 
-/// The most CPUs, because the CPU numbers in a trace determine the size of an allocation.
+/// The most CPUs, because the largest CPU number in a trace determines the size of an allocation.
 const MOST_CPUS: usize = 4096;
 
-/// Switches from a file. Times are since its first line.
+/// Switches from a file. Times are since the file's first line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Each CPU's switches, in order.
     pub cpus: Vec<Vec<Switch>>,
     pub end_ns: u64,
 }

@@ -1,6 +1,6 @@
 // Looks up the libraries of random addresses with glibc, in pinned threads at once, for MS milliseconds.
 //
-//   find-object THREADS MS   prints how many libraries, and millions of lookups a second over all threads
+//   find-object THREADS MS   prints the number of libraries, and millions of lookups a second by all threads
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-//! An address space, and threads that look up addresses in it. Every address has a probe, and every result is
+//! A simulated address space, and threads that look up addresses there. Every address has a probe, and every result is
 //! checked.
 
 use std::sync::atomic::AtomicU64;
@@ -10,25 +10,23 @@ use tiptoe_uprobe::lookup::{FileOffset, Lookup, Mapping, Shape, Space, Writer};
 use crate::error::Error;
 use crate::together::together;
 
-/// The first mapping's address, the distance between mappings, and their length. [`World::change`] maps memory in the
-/// gaps.
+/// The first mapping's address, the distance between mappings, and their length. [`World::change`] maps in the gaps.
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
 /// Each file is mapped several times.
 const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
-/// The offset of each mapping in its file, and the distance between probes.
+/// Each mapping's offset in its file, and the distance between probes.
 const OFFSET: u64 = 0x1000;
 const PROBE_DISTANCE: u64 = 0x3d0;
 
-/// Lookups between two checks of the end flag.
+/// The lookups between two checks of the end flag.
 const BATCH: u64 = 256;
-/// Batches before the measurement, which fill the caches.
+/// The batches before the measurement, which fill the caches.
 const WARM: u64 = 16;
 
-/// Returns the size of the tree of mappings. Eight mappings share one table of the tree, and changes need a few more
-/// tables.
+/// Returns the size of the tree of mappings: a table for seven mappings (it has room for eight), and 64 for changes.
 pub(super) fn shape(mappings: usize) -> Shape {
     Shape {
         tables: mappings / 7 + 64,
@@ -156,8 +154,8 @@ impl<'a> World<'a> {
         *state = here;
     }
 
-    /// Repeats four changes: maps memory in a gap, unmaps the middle of that memory, moves its first part, and unmaps
-    /// what is left.
+    /// Repeats four changes: maps memory in a gap, unmaps this memory's middle, moves its first part, and unmaps the
+    /// rest.
     fn change(&self, per_s: u32, end: Instant) {
         let start = Instant::now();
         let Some(pause) = Duration::from_secs(1).checked_div(per_s) else {
@@ -202,7 +200,6 @@ impl LookupCounts {
         self.speculative + self.locked + self.wrong
     }
 
-    /// Adds the counts. The sum's rate is 0, because rates cannot be added.
     pub(super) fn plus(self, other: LookupCounts) -> LookupCounts {
         LookupCounts {
             per_s: 0.0,
@@ -227,7 +224,7 @@ fn file_offset(file: u64, offset: u64) -> FileOffset {
     FileOffset::new(file as u32, offset).expect("both are small")
 }
 
-/// Returns a random number, by Knuth's MMIX generator. Only its upper half is random enough.
+/// Returns a random number, by Knuth's MMIX generator. Only the number's upper half is random enough.
 #[inline]
 fn next(state: &mut u64) -> u64 {
     let step = state.wrapping_mul(6_364_136_223_846_793_005);

@@ -4,7 +4,7 @@
 //   many THREADS MS       wall ns of entering and leaving one of a hundred scopes in turn
 //   clock THREADS MS      wall ns of two system calls for the thread's CPU time
 //   counter THREADS MS    wall ns of two readings of the time stamp counter
-//   traced                1 if a tracer uses scopes
+//   traced                1 if a tracer counts scopes
 #define _GNU_SOURCE
 #define TIPTOE_IMPLEMENTATION
 #include "tiptoe.h"

@@ -1,4 +1,4 @@
-//! The ways to trace that are compared, and the loads of each.
+//! The cases (ways to trace) that are compared, and the loads (called functions) of each.
 
 use tiptoe_collector::Split;
 use tiptoe_event::Via;
@@ -35,7 +35,7 @@ pub(super) struct CallLoad {
     pub threads: u32,
 }
 
-/// A site whose first instruction the kernel single-steps out of line, as it does with most instructions.
+/// A function whose first instruction the kernel single-steps out of line, as most instructions.
 pub(super) const SINGLE_STEPPED: Site = KINDS[5];
 const _: () = assert!(SINGLE_STEPPED.functions == 1);
 
@@ -114,7 +114,7 @@ impl Case {
         }
     }
 
-    /// Returns the site whose untraced functions contain the code that this floor measures.
+    /// Returns the functions that contain the code that this floor (lower bound) measures.
     pub(super) fn floor(self, site: Site) -> Option<Site> {
         let same: &[Site] = match (self, kind(site)) {
             (Case::Floor, "push") => &DETOURS,
@@ -131,14 +131,14 @@ impl Case {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }
 
-    /// Returns whether the case counts hits. The bench fails if such a case has none, because it would look cheap.
+    /// Returns whether the case counts hits. Without hits such a case would look cheap, so the bench fails.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Case::Filtered | Case::NotUnder)
     }
 
     pub(super) fn measures(self, load: &CallLoad) -> bool {
         let CallLoad { site, threads, .. } = *load;
-        // With several threads, only the kernel's trap is measured here, for comparison with tiptoe's at [`TRAP`].
+        // With several threads, only the kernel's trap is measured here, to compare it with [`TRAP`].
         if threads > 1 && site == SINGLE_STEPPED {
             return self == Case::Kernel;
         }
@@ -152,7 +152,7 @@ impl Case {
                 threads == 1 && site.functions == 1 && site != TRAP
             }
             Case::Kernel => site != TRAP && site.functions <= 256,
-            // Each function needs an event, whose closing takes 80 ms.
+            // Only one function, because each needs an event, whose closing takes 80 ms.
             Case::KernelReturn => threads == 1 && site.functions == 1 && site != TRAP,
         }
     }

@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::target::{Question, Target};
 
-/// Adds the row: the time of many readings, minus that of a function that only returns.
+/// Adds the row: the time of many readings, minus the time of a function that only returns.
 pub(super) fn add(table: &mut Table, target: &mut Target, options: &Options) -> Result<(), Error> {
     let empty = KINDS.iter().find(|site| site.name == "ret");
     let mut time = |site: Site| -> Result<f64, Error> {

@@ -1,5 +1,5 @@
-//! The case `kernel_uretprobe`, measured with perf events on the benched thread. The driver never uses the kernel's
-//! return probes, because an exception that passes such a probe crashes the program. The benched functions throw none.
+//! The case `kernel_uretprobe`: the kernel's return probes, as perf events on the benched thread. tiptoe itself never
+//! uses them, because an exception that passes such a probe crashes the program. The benched functions throw none.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;

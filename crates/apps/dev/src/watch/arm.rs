@@ -13,9 +13,9 @@ use crate::workshop::{Program, Workshop};
 pub(super) enum ArmMethod {
     /// Events on each CPU, with a BPF program, as in `tiptoe watch`.
     CpuWide,
-    /// Threads inherit the event, as with `--via kernel-task`.
+    /// Events of each thread, which new threads inherit, as with `--via kernel-task`.
     PerTask,
-    /// All threads are stopped and their debug registers are set, as debuggers do.
+    /// Another process stops all threads and sets their debug registers, as debuggers do.
     Ptrace,
 }
 
@@ -51,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Begins to watch. Also returns how many ms that took.
+    /// Begins to watch the variables. The first result is how many ms this took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

@@ -56,7 +56,7 @@ impl HitCase {
 const BEFORE: u64 = 100;
 /// The most time until `tiptoe watch` has started.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The time in which `tiptoe watch` decodes code.
+/// The time that `tiptoe watch` needs to decode the storing code.
 const SETTLE: Duration = Duration::from_millis(50);
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
@@ -82,7 +82,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     by_threads(table, workshop, options, stores)
 }
 
-/// Measures stores of several threads at once. Their hits share the BPF program's tables.
+/// Measures stores of several threads at once. Hits of all threads share the BPF program's tables.
 fn by_threads(
     table: &mut Table,
     workshop: &Workshop,
@@ -110,7 +110,7 @@ fn by_threads(
     Ok(())
 }
 
-/// Measures stores that `tiptoe watch` sees. `ask` makes the given number of stores in each thread.
+/// Measures stores that `tiptoe watch` counts. `ask` lets each thread make this number of stores.
 fn watched(
     program: &mut Program,
     address: u64,
@@ -167,7 +167,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
             // The wall time is measured, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
-            // The program must end first, because without gdb the next store would kill it. gdb ends with the program.
+            // The program must end before gdb, because without gdb the next store would kill it.
             drop(program);
             drop(gdb);
             Ok(ns)
@@ -192,7 +192,7 @@ pub(super) fn watch(program: &Program, address: u64, budget: Budget) -> Result<T
     Ok(tracing)
 }
 
-/// Fails if a tool missed stores, because the tool would look cheap.
+/// Fails if a tool missed stores, because it would look cheap.
 fn all_seen(seen: u64, made: u64) -> Result<(), Error> {
     match seen >= made {
         true => Ok(()),

@@ -19,7 +19,7 @@ const CASES: [HotCase; 3] = [
 ];
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
-    // The loop must run for several windows of the limit on hits, which are 100 ms long.
+    // The loop must run for several of the periods (100 ms) for which the limit on hits is computed.
     let ms = 100 * options.ms;
     let name = |(name, _): HotCase| name.to_owned();
     let found = in_turns(options.rounds, &CASES, name, table, |(_, budget)| {

@@ -1,15 +1,15 @@
 // The program of `tiptoe-dev bench watch`. Each line of stdin is a question; each answer is one line.
-//   address               of four words; only the first is written
+//   address               the address of four words; only the first word is written
 //   hits N                CPU ns of a store to the first word, the mean of N
 //   stops N               wall ns of a store to the first word, the mean of N
 //   many THREADS N        wall ns of a store to the first word while THREADS threads store at once, each on its own CPU
-//   own ring|chain|sigtrap|none   watches the first word by an event of its own; 0, or the error number
-//   seen                  that event's count
+//   own ring|chain|sigtrap|none   the program watches the first word itself; 0, or the error number
+//   seen                  the count of the event by which the program watches
 //   hot MS                CPU ns of a round of a loop that stores to the first word all the time
 //   switch MS             CPU ns of a turn of two threads on one CPU that sleep in between
 //   threads N             starts N threads that sleep; N
 //   gap MS                the longest time in ns that this thread did not run, without waits for a CPU
-//   trace PID ADDRESS     stops a process's threads, makes each watch four words, continues them: ms, or -1
+//   trace PID ADDRESS     stops a process's threads, lets each watch four words, continues all; ms, or -1
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -36,7 +36,7 @@
 static volatile uint64_t watched[4] __attribute__((aligned(64)));
 static uint64_t stored;
 
-// A function of its own, so that a hit has a caller and the stored value is in a register.
+// A function, so that a hit has a caller and the stored value is in a register.
 __attribute__((noinline, noclone)) static void store(uint64_t value) { watched[0] = value; }
 
 static int own = -1;
@@ -93,7 +93,7 @@ static double seen(void) {
 }
 
 static double hits(long count, clockid_t clock) {
-    // Empties the ring, as a reader that is fast enough would.
+    // Empties the ring, as a fast reader would.
     if (ring != NULL) ring->data_tail = ring->data_head;
     double from = seconds(clock);
     for (long i = 0; i < count; i++) store(++stored);
@@ -104,7 +104,7 @@ static pthread_barrier_t together;
 static long stores_each;
 static double took[64];
 
-// Each thread measures itself, because the main thread may get a CPU only after them.
+// Each thread measures itself, because the main thread may get a CPU only after all stores.
 static void *stores(void *me) {
     pin_to_cpu((int)(intptr_t)me);
     pthread_barrier_wait(&together);
@@ -181,7 +181,7 @@ static double switches(int ms) {
     atomic_store(&is_over, 0);
     atomic_store(&taken, 0);
     for (int i = 0; i < 2; i++) sem_init(&turns[i], 0, i == 0);
-    // The process's CPU time is that of the turns, because exactly one of the two threads runs at any time.
+    // The process's CPU time is the time of the turns, because the two threads run one at a time.
     double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < 2; i++) sem_post(&begun[i]);
     usleep(ms * 1000);
@@ -212,7 +212,7 @@ static int threads(int count) {
 
 static double trace(int pid, unsigned long address) {
     static int tids[1 << 16];
-    const unsigned long words_written = 0x99990055; // DR7: all four in this task, for writes of eight bytes
+    const unsigned long words_written = 0x99990055; // DR7: enables all four, for writes of eight bytes
     char path[64];
     int count = 0, status;
     double from = seconds(CLOCK_MONOTONIC);

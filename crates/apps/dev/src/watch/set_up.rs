@@ -1,4 +1,4 @@
-//! Measures the time until four variables are watched, and the longest time in which a thread did not run meanwhile.
+//! Measures the time until four variables are watched, and the longest part of it in which a thread did not run.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::workshop::Workshop;
 
 /// The watched words, which need all debug registers.
 const WORDS: u64 = 4;
-/// The number of threads, and for how many ms one of them looks for times in which it did not run. It must look
-/// longer than the set-up takes.
+/// The number of threads, and for how many ms one thread looks for times in which it did not run: longer than the
+/// set-up takes.
 const THREADS: [(u32, u32); 3] = [(1, 300), (100, 400), (2_000, 1_000)];
 const BEFORE: Duration = Duration::from_millis(20);
 
 const SET_UP: &str = "set_up";
 const STILL: &str = "still";
 
-/// How the words are watched (`None` if they are not), and what is measured.
+/// How the words are watched (`None`: unwatched), and what is measured.
 type SetUpCase = (Option<ArmMethod>, &'static str);
 
 const CASES: [SetUpCase; 7] = [

@@ -1,4 +1,4 @@
-//! Measures how much longer two threads take to alternate on a CPU while variables that neither writes are watched.
+//! Measures how much longer two threads take to alternate on a CPU while variables that no thread writes are watched.
 
 use super::address;
 use super::arm::{ArmMethod, Words};
@@ -27,7 +27,7 @@ fn name(case: SwitchCase) -> String {
 
 pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> Result<(), Error> {
     let mut program = workshop.start(None)?;
-    // Both threads must exist before the watch.
+    // Both threads must exist before the watch begins.
     program.ask("switch 1")?;
     let address = address(&mut program)?;
     let ms = 10 * options.ms;

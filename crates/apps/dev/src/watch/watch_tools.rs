@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::workshop::{Program, failed};
 
-/// If stores take longer than this, they count as watched.
+/// Stores that take longer than this count as watched.
 const WATCHED_NS: f64 = 200.0;
-/// How many slow measurements in a row show that the store is watched. A single one proves nothing, because the thread
-/// may have waited for a CPU.
+/// How many slow measurements in a row show that stores are watched: a single one may be a wait for a CPU.
 const IN_A_ROW: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -81,7 +80,6 @@ impl OtherWatcher {
 
 impl Drop for OtherWatcher {
     fn drop(&mut self) {
-        // These fail if the tool has ended with the program.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -56,7 +56,7 @@ const THREAD: u64 = tiptoe_wire::futex::holder::THREAD;
 const UNSEEN: u64 = tiptoe_wire::futex::holder::UNSEEN;
 const UNKNOWN: u64 = tiptoe_wire::futex::holder::UNKNOWN;
 
-/// Regression: the waker was blamed for the whole sleep, even while others held the lock.
+/// Regression: the waker was blamed for the whole sleep, even while other threads held the lock.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes: whole slabs, word by word")]
 fn a_wait_is_charged_to_each_holder_for_its_hold() {

@@ -55,7 +55,7 @@ fn the_runtimes_frames_are_stepped_over() {
         assert_eq!(caller(&frames, &[0x1101, 0x4001]), [0x4001, 0x1101, 0x128]);
         let both = [0x1110, 0x1120, 0x8110, 0x1130, 0x4001];
         assert_eq!(caller(&frames, &both), [0x4001, 0x1120, 0x188]);
-        // 0x8180 returns into the last function with a row, 0x1181 into one without.
+        // 0x8180 returns into the last function with a row, 0x1181 into a function without.
         assert_eq!(caller(&frames, &[0x8180, 0x4001]), [0x4001, 0, 0x128]);
         assert_eq!(
             caller(&frames, &[0x1101, 0x1181, 0x4001]),
@@ -73,7 +73,7 @@ fn the_runtimes_frames_are_stepped_over() {
 fn a_standard_library_in_the_program_is_stepped_over() {
     let room = slab();
     let frames = Frames::new(Words::new(&room));
-    // Only 0x4100 to 0x4140 is the standard library's.
+    // Only 0x4100 to 0x4140 belongs to the standard library.
     let libc = [
         encode_row(0x100, rule(0x20)),
         encode_row(0x180, Rule::UNKNOWN),

@@ -1,4 +1,4 @@
-//! Adds the validator to any hook, with the feature `validate`.
+//! Adds the lock-order validator to any hook, with the feature `validate`.
 
 use core::time::Duration;
 

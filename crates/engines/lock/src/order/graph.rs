@@ -1,4 +1,5 @@
-//! The graph of lock orders. An edge means that a thread held a lock of one node and wanted a lock of another node.
+//! The graph of lock orders. A node is a class of locks at one depth. An edge means that a thread held a lock of one
+//! node and wanted a lock of another.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,7 +22,7 @@ type WantedNode = (u32, WantedAs);
 pub(super) enum AddedEdge {
     Existing,
     New,
-    /// The edge closes this ring. It is kept, so that the ring is reported once.
+    /// The edge closes this ring. The edge stays in the graph, so that the ring is reported once.
     Ring(Vec<Step>),
 }
 
@@ -67,7 +68,7 @@ pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Calls `step` only for a new edge, because it captures a stack.
+/// Adds an edge. Calls `step`, which captures a stack, only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }

@@ -22,17 +22,16 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Releases (lock, number) by threads that got the guard from another thread, the sender. The sender's next check
-/// removes the lock from its list, if the number is above the entry's `since`. If several threads read the lock, one
-/// that still holds it may wrongly remove its own entry instead.
+/// Releases by threads that got the guard from another thread, the sender: the lock's address, the release's number.
+/// The sender's next check removes the lock from its list, if the number is above the entry's `since`. If several
+/// threads read the lock, another reader may wrongly remove its own entry instead.
 static LET_GO: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
 /// The length of [`LET_GO`]. Relaxed: only a hint to lock the mutex, which orders the rest.
 static LET_GO_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The last number in [`LET_GO`]. Relaxed: the lock itself orders a release before the next acquisition, which loads
-/// this.
+/// this number.
 static LET_GO_LAST: AtomicU64 = AtomicU64::new(0);
-/// The most releases in [`LET_GO`]. New ones replace the oldest, because a release stays for ever if its sender has
-/// ended.
+/// The most releases in [`LET_GO`]. A new release replaces the oldest, whose sender may have ended.
 const LET_GO_MOST: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +61,7 @@ impl HeldLock {
 
 fn with_held(work: impl FnOnce(&RefCell<Vec<HeldLock>>)) {
     if !BUSY.get() {
-        // An ending thread has already dropped its list.
+        // An ending thread may have dropped its list.
         HELD_LOCKS.try_with(work).unwrap_or(());
     }
 }
@@ -135,8 +134,8 @@ pub(super) fn check(wanted: &HeldLock, wants: WantedAs) {
     });
 }
 
-/// Reports a request that would wait for its own thread. Returns `true` if the order needs no check: after such a
-/// report, or for a recursive read of a held lock.
+/// Reports a thread that wants a lock and would wait for itself. Returns `true` if the order needs no check: after such
+/// a report, or for a recursive read of a held lock.
 fn has_it_already(held: &[HeldLock], wanted: &HeldLock, wants: WantedAs) -> bool {
     let mut same = held
         .iter()
@@ -163,7 +162,7 @@ fn check_pair(entry: &HeldLock, wanted: &HeldLock, wants: WantedAs) {
         to: wanted.node,
         wanted_as: wants,
     };
-    // A product's upper bits depend on all bits of its factors.
+    // The product's upper bits depend on all bits of `mixed`.
     let mixed = edge.from.wrapping_mul(31).wrapping_add(edge.to);
     let place = (mixed.wrapping_mul(0x9e37_79b9) >> 24) as usize % SEEN_LEN;
     if SEEN.with(|seen| seen[place].get()) == Some(edge) {

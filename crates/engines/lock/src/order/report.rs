@@ -1,4 +1,4 @@
-//! Reports of the validator.
+//! Reports of the lock-order validator.
 
 use core::fmt;
 use core::panic::Location;
@@ -43,9 +43,9 @@ pub enum Fault {
 pub struct Side {
     /// The lock's address.
     pub address: usize,
-    /// The class's name, empty if it has none.
+    /// The name of the lock's class, empty if it has none.
     pub name: &'static str,
-    /// The depth in the class.
+    /// The lock's depth: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
     /// The mode in which the lock is held or wanted.
     pub mode: Mode,
@@ -101,8 +101,8 @@ fn on_stderr(report: &Report) {
     std::eprintln!("{report}");
 }
 
-/// Sets the function that receives reports, which by default go to stderr. The function runs in the thread that wants
-/// the lock. Locks that the function takes are not checked.
+/// Sets the function that receives reports, which by default are printed to stderr. The function runs in the thread
+/// that wants the lock. Locks that the function takes are not checked.
 ///
 /// ```
 /// tiptoe_lock::on_report(|report| eprintln!("{}", report.fault));
@@ -117,11 +117,11 @@ pub fn on_report(reporter: fn(&Report)) {
 /// assert_eq!(tiptoe_lock::reports(), 0);
 /// ```
 pub fn reports() -> u64 {
-    REPORTS.load(Relaxed) // Relaxed: orders nothing
+    REPORTS.load(Relaxed) // Relaxed: a counter
 }
 
 pub(super) fn send(report: &Report) {
-    REPORTS.fetch_add(1, Relaxed); // Relaxed: orders nothing
+    REPORTS.fetch_add(1, Relaxed); // Relaxed: a counter
     let reporter = *REPORTER.read().unwrap_or_else(PoisonError::into_inner);
     reporter(report);
 }

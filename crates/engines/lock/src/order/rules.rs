@@ -1,8 +1,8 @@
-//! Whether a request waits for another thread that holds the lock.
+//! Whether a thread that wants a lock in one mode waits for a thread that holds it in another.
 //!
-//! A reader counts as waiting for another reader, because a writer may wait for the reader that holds the lock, and
-//! block the reader that wants it. A recursive reader waits only for writers. An upgrade waits only for readers,
-//! because only one thread at a time can upgrade.
+//! A reader counts as waiting for a reader: a writer may wait for the reader that holds the lock, and a waiting writer
+//! blocks new readers. A recursive reader waits only for writers. An upgrade waits only for readers, because only one
+//! thread at a time can upgrade.
 
 use crate::acquisition::Mode;
 

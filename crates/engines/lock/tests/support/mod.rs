@@ -1,4 +1,4 @@
-//! A raw lock whose state a test sets, and hooks that log their events.
+//! A fake raw lock, whose state a test sets, and hooks that log their events.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::cell::{Cell, RefCell};
@@ -20,11 +20,11 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Free,
-    /// Taken until a thread waits.
+    /// A try fails; a wait takes the lock at once.
     Taken,
-    /// Stays taken.
+    /// A try and a timed wait fail.
     Kept,
-    /// Panics when a thread waits.
+    /// A wait panics.
     Broken,
 }
 

@@ -1,12 +1,12 @@
-//! An alternative way to count for labels: at each switch, the label that ran and the labels above it are charged with
-//! what system-wide groups counted.
+//! Another way to count for labels (cgroups or scopes): at each switch, what groups of the system counted since the
+//! last switch is charged to the label that ran and to the labels above it.
 
 use alloc::vec::Vec;
 
 use super::{Cpu, GroupOutcome, Outcome, Switch};
 use crate::{Label, State, Times};
 
-/// A CPU with system-wide groups, and labels' charges.
+/// A CPU with groups of the system, and what is charged to each label.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
     cpu: Cpu<'a>,
@@ -22,7 +22,7 @@ struct TimedCount {
 }
 
 impl<'a> Charges<'a> {
-    /// Returns the charges of a CPU at time 0.
+    /// Returns a CPU at time 0, without charges.
     pub fn new(cpu: Cpu<'a>) -> Charges<'a> {
         let groups = cpu.ids.len();
         Charges {
@@ -39,7 +39,7 @@ impl<'a> Charges<'a> {
             .run_each(switches, end_ns, seed, |cpu| charge(cpu, charged, last));
     }
 
-    /// Returns the groups' outcomes, then those of each label.
+    /// Returns the groups' outcomes, then each label's.
     pub fn outcome(&self, labels: impl Iterator<Item = Label>) -> Outcome {
         let mut outcome = self.cpu.outcome();
         let count = outcome.groups.len();

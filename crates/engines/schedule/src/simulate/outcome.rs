@@ -8,34 +8,34 @@ use crate::Times;
 pub struct Outcome {
     /// The groups, in the order of the request.
     pub groups: Vec<GroupOutcome>,
-    /// Switches from one label (a cgroup, a scope) to another.
+    /// Switches of labels (cgroups or scopes).
     pub switches: u64,
     /// The simulated time of all CPUs.
     pub ns: u64,
-    /// Events added.
+    /// How often an event was added.
     pub added: u64,
-    /// Events deleted.
+    /// How often an event was deleted.
     pub deleted: u64,
 }
 
 /// A group's result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupOutcome {
-    /// The times enabled and counted.
+    /// How long the group was enabled, and how long it counted.
     pub times: Times,
     /// How long the group's first event was absent during switches that deleted and added it. A real scheduler cannot
-    /// measure that time, so `times` does not show it.
+    /// measure this.
     pub blind_ns: u64,
-    /// Whether the group is pinned and had no slot on some CPU.
+    /// Whether the group is pinned and had no slot on some CPU at the end.
     pub in_error: bool,
-    /// Counted events.
+    /// The number of counted events.
     pub count: u64,
-    /// Events that happened, counted or not.
+    /// The number of all events.
     pub work: u64,
 }
 
 impl Outcome {
-    /// Returns the PMU's operations.
+    /// Returns how often an event was added or deleted.
     pub fn operations(&self) -> u64 {
         self.added + self.deleted
     }
@@ -51,7 +51,7 @@ impl GroupOutcome {
     }
 }
 
-/// Adds another CPU of the same machine.
+/// Adds the outcome of another CPU of the same machine.
 impl AddAssign<&Outcome> for Outcome {
     fn add_assign(&mut self, other: &Outcome) {
         if self.groups.is_empty() {

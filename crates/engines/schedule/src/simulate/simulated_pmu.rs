@@ -16,7 +16,7 @@ pub(crate) struct SimulatedPmu {
 #[derive(Clone, Copy, Debug, Default)]
 struct EventCount {
     count: u64,
-    /// `work` when the event was added.
+    /// The PMU's `work` when the event was added.
     base: u64,
     is_on: bool,
     /// The number of the operation that deleted the event.
@@ -37,7 +37,7 @@ impl SimulatedPmu {
         }
     }
 
-    /// Resets the counts of operations, because the first additions belong to no switch.
+    /// Resets the counts of operations, because the events' first additions belong to no switch.
     pub(crate) fn begin(&mut self) {
         (self.added, self.deleted, self.before) = (0, 0, 0);
     }

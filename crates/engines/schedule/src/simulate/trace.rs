@@ -5,7 +5,7 @@ use crate::Label;
 pub struct Switch {
     /// The time since the trace began.
     pub at_ns: u64,
-    /// The label that runs then.
+    /// The label that runs from then on.
     pub label: Label,
 }
 

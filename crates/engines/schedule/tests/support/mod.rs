@@ -1,4 +1,4 @@
-//! A PMU that counts, and checks its caller.
+//! A simulated PMU that counts, and checks its caller.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod model;
@@ -12,12 +12,12 @@ use tiptoe_schedule::{Event, NoUsableSlot, Pmu};
 pub struct Counters {
     pub slots: u32,
     pub work: u64,
-    /// The events that count, with `work` when they were added.
+    /// The events that count, each with `work` at its addition.
     running: BTreeMap<Event, u64>,
     counts: BTreeMap<Event, u64>,
     /// Events added (`true`) and deleted since the log was cleared.
     pub log: Vec<(bool, Event)>,
-    /// Only one of these can count at a time.
+    /// Events of which only one can count at a time.
     pub rivals: BTreeSet<Event>,
 }
 

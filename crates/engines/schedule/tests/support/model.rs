@@ -1,6 +1,6 @@
 //! A slow model of the scheduler. It stores only each group's state, and recomputes everything at each change.
 
-// As in the scheduler:
+// The same constants as in the scheduler:
 const MEMORY_NS: u64 = 1 << 28;
 const CREDIT_NS: u64 = 1 << 22;
 const WHOLE: u64 = 1 << 16;

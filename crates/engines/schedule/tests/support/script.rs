@@ -1,8 +1,8 @@
-//! Cases as text. Each line takes 1 ms. Changes are separated by `;`.
+//! Test cases as text. Each line takes 1 ms; `;` separates the changes of a line.
 //!
-//! In `enter a -> S A !P | -T +A`, S and A must count afterwards, P must be in error, and the PMU must only have
-//! deleted T and added A. If nothing follows `|`, no group may have been touched. Without `|`, touched groups are not
-//! checked; without `->`, nothing is checked.
+//! In `enter a -> S A !P | -T +A`, the groups S and A must count afterwards, P must be in error, and the PMU must only
+//! have deleted T and added A. After `|`, nothing means that no group was touched. Without `|`, touched groups are not
+//! checked; without `->`, nothing is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,8 +109,8 @@ impl Script {
         Ok(())
     }
 
-    /// `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`. `xN`: N events; `rival`: only one of these counts at
-    /// a time.
+    /// Runs `add NAME system|task|task:T|LABEL [pinned] [xN] [rival]`. `xN`: N events; `rival`: only one rival event
+    /// counts at a time.
     fn add(&mut self, name: &str, target: &str, rest: &[&str]) -> Result<(), String> {
         let priority = match rest.contains(&"pinned") {
             true => Priority::Pinned,

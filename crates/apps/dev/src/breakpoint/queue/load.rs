@@ -1,4 +1,4 @@
-//! The calls that each simulated CPU makes: pairs of reserve and release, as in `stress`.
+//! The calls that each simulated CPU makes: pairs that reserve and release debug registers, as in `stress`.
 
 use tiptoe_breakpoint::Geometry;
 use tiptoe_schedule::simulate::Random;
@@ -11,7 +11,7 @@ struct PairLengths {
     hold: Ps,
     exchange: Ps,
     moved: Ps,
-    /// The added time to read a shard whose lock another CPU held last.
+    /// The added time to read a shard (a lock and its data) that another CPU held last.
     seen_moved: Ps,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Pairs {
     cpu_targets: u32,
     of_task: PairLengths,
     of_cpu: PairLengths,
-    /// The shard of each CPU's task. A lock has the number of its shard. An additional last lock is for CPU requests.
+    /// The shard of each CPU's task. Each shard has a lock; the last lock is for requests for a CPU.
     shards: Vec<usize>,
     count: usize,
     cpus: Vec<CpuState>,
@@ -51,7 +51,7 @@ impl Pairs {
             true => (&prices.global_mutex, prices.handed),
             false => (&prices.tiptoe, prices.moved),
         };
-        // A task's call transfers two lines: the lock's, and that of the header, which CPU requests write.
+        // A task's call transfers the lines of the lock and of the header, which requests for a CPU write.
         let of_task = PairLengths {
             hold: form.task.hold,
             exchange: form.task.exchange,
@@ -59,7 +59,7 @@ impl Pairs {
             seen_moved: 0,
         };
         let held = form.of_cpu(cpus);
-        // A CPU request transfers the lines of the lock, of the header and of the CPU's slots.
+        // A request for a CPU transfers the lines of the lock, of the header and of the CPU's slots.
         let of_cpu = PairLengths {
             hold: held.hold,
             exchange: held.exchange,

@@ -3,16 +3,15 @@
 //! | a CPU | action |
 //! |---|---|
 //! | finds a lock free | takes the lock, even if another CPU has waited longer |
-//! | finds a lock held | checks the lock a few times, and tries to take it if it is free |
-//! | still finds it held | marks the lock awaited, sleeps until woken, and tries again |
+//! | finds a lock held | checks the lock a few times, and tries to take it when it is free |
+//! | finds the lock held at each check | marks the lock awaited, sleeps until woken, and tries again |
 //! | releases an awaited lock | wakes one sleeper, which takes time on both CPUs |
 //!
 //! A lock and its data are in the cache of the CPU that held the lock last. A transfer takes time when a CPU takes a
-//! lock that another CPU held last, checks a lock after a change, or releases a lock that others check. All transfers
-//! take equally long.
+//! lock that another CPU held last, checks a lock after a change, or releases a lock that other CPUs check. All
+//! transfers take equally long.
 //!
-//! Times are whole picoseconds and random numbers come from a seed, so that the same input gives the same
-//! result anywhere.
+//! Times are whole picoseconds and random numbers come from a seed, so that equal inputs have equal results anywhere.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -26,7 +25,7 @@ pub(super) type Ps = u64;
 pub(super) struct Costs {
     /// The time to transfer a cache line from another CPU.
     pub(super) line: Ps,
-    /// The time between two checks of a held lock.
+    /// The time between two checks (looks) of a held lock.
     pub(super) look: Ps,
     /// The number of checks before a CPU sleeps.
     pub(super) looks: u64,
@@ -42,11 +41,11 @@ pub(super) struct Call {
     /// The time of other work before the call.
     pub(super) work: Ps,
     pub(super) locks: Range<usize>,
-    /// The time to take a free lock that is in the CPU's cache, or to release one that no CPU checks.
+    /// The time to take a free lock that is in the CPU's cache, or to release a lock that no CPU checks.
     pub(super) exchange: Ps,
-    /// The added time for each lock that another CPU held last.
+    /// The added time to take a lock that another CPU held last.
     pub(super) moved: Ps,
-    /// The locks whose data the call accesses, so that the data moves to the CPU's cache.
+    /// The locks whose data the call reads, without taking them.
     pub(super) seen: Range<usize>,
     /// The added time for each lock of `seen` that another CPU held last.
     pub(super) seen_moved: Ps,
@@ -86,7 +85,7 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases the lock. The flag says whether the line is already back from the CPUs that check the lock.
+    /// The CPU releases this lock. The flag: its line is back from the CPUs that check it.
     Giving(usize, bool),
 }
 
@@ -95,7 +94,7 @@ struct Cpu {
     call: Call,
     phase: Phase,
     waits_since: Option<Ps>,
-    /// When the CPU stops checking the lock, and the lock's number of releases when this time was computed.
+    /// When the CPU stops checking the lock, and the lock's number of releases when this was computed.
     until: (Ps, u64),
 }
 
@@ -198,7 +197,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.events.push(Reverse((at, self.event_count, what)));
     }
 
-    /// Begins a CPU's next call when the previous call ends, which is `after` from now.
+    /// Begins a CPU's next call at the end of its previous call, `after` from now.
     fn begin(&mut self, cpu: usize, after: Ps) {
         let call = self.load.next(cpu, &mut self.random);
         self.cpus[cpu].phase = Phase::Taking(call.locks.start);
@@ -228,8 +227,7 @@ impl<'a, L: Load> Machine<'a, L> {
         self.note(enough, SimulatedEvent::LookedEnough(cpu));
     }
 
-    /// Gives the lock to the CPU. The CPU then takes the call's next lock or, after the last, holds all locks for
-    /// `hold`.
+    /// Gives the lock to the CPU, which then takes the call's next lock, or holds all for [`Call::hold`].
     fn has(&mut self, cpu: usize, lock: usize) {
         if let Some(since) = self.cpus[cpu].waits_since.take() {
             self.seen.waited += self.now - since;
@@ -263,7 +261,7 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The line must be transferred back, because the checking CPUs have it in their caches too.
+            // The line must come back from the caches of the checking CPUs.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }
@@ -294,8 +292,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns the time until the first of the checking CPUs checks again. Each checks at a random moment within the
-    /// time of one check and one transfer.
+    /// Returns the time until the first of the checking CPUs checks. Each checks at a random moment within the time of
+    /// a check and a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);
@@ -320,7 +318,7 @@ impl<'a, L: Load> Machine<'a, L> {
         if until != self.now {
             return;
         }
-        // Each release since `until` was computed made one check longer by the transfer of the lock's line.
+        // Each release since `until` was computed has prolonged one check by the transfer of the lock's line.
         let given = self.locks[lock].given;
         let longer = (given - seen).min(self.costs.looks) * self.costs.line;
         if longer > 0 {

@@ -1,5 +1,5 @@
-//! Measures the inputs of a simulation: critical sections, locks, and the transfer of a cache line between two
-//! CPUs.
+//! Measures the inputs of a simulation: the times of critical sections of the accounting for debug registers, of locks,
+//! and of transfers of a cache line between two CPUs.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use super::locks::{Costs, Ps};
 use crate::error::Error;
 use crate::together::{allowed, stay_on};
 
-/// The usual costs in multiples of a line's transfer, for machines on which they cannot be measured.
+/// The usual costs, in transfers of a line, for machines on which they cannot be measured.
 const IN_LINES: TransferCosts = TransferCosts {
     line: 1.0,
     handed: 2.0,
@@ -33,7 +33,7 @@ pub(super) struct Prices {
     pub(super) global_mutex: Holds,
     /// The added time of a task's call under one mutex if another CPU held the mutex last.
     pub(super) handed: Ps,
-    /// The added time if another CPU has written the line of a shard or of the header.
+    /// The added time if another CPU wrote the line of a shard (a lock and its data) or of the header.
     pub(super) moved: Ps,
 }
 
@@ -64,7 +64,8 @@ impl Holds {
     }
 }
 
-/// Measures the inputs for these numbers of CPUs. Fails if `line` is `None` and the machine has one CPU.
+/// Measures the inputs for `sizes`, numbers of CPUs. If `line`, the ns of a transfer, is `None`, it is measured, which
+/// fails with one CPU.
 pub(super) fn measure(stress: &Stress, sizes: &[u32], line: Option<f64>) -> Result<Prices, Error> {
     let ideal = pair(stress, Form::Ideal, 2, 0)?;
     let lock = lock_ns();
@@ -114,8 +115,7 @@ fn ps(ns: f64) -> Ps {
     (ns * 1000.0).round().max(0.0) as Ps
 }
 
-/// Measures a pair on one thread. Returns the least of all rounds, because every disturbance makes a pair
-/// longer.
+/// Measures a pair of reserve and release on one thread. Returns the least of all rounds, which was disturbed least.
 fn pair(stress: &Stress, form: Form, cpus: u32, cpu_targets: u32) -> Result<f64, Error> {
     let stress = Stress {
         cpus,
@@ -130,7 +130,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Returns an action's time in ns, the least of some measurements of `times` actions.
+/// Returns the time of `done` in ns: the least of nine means of `times` calls.
 fn per(times: u32, mut done: impl FnMut()) -> f64 {
     let mut once = |_| {
         let begun = Instant::now();
@@ -143,11 +143,11 @@ fn per(times: u32, mut done: impl FnMut()) -> f64 {
 fn spin_and_look() {
     static WORD: AtomicU64 = AtomicU64::new(1);
     spin_loop();
-    // Relaxed: the load orders no other data.
+    // Relaxed: only the load's time matters.
     black_box(WORD.load(Ordering::Relaxed));
 }
 
-/// Returns the time to take and release an uncontended lock, with the instructions of `tiptoe_sync`.
+/// Returns the time to take and release a free lock, as in `tiptoe_sync`.
 fn lock_ns() -> f64 {
     let word = AtomicU64::new(0);
     // Acquire and Release only choose the instructions, because there is one thread.
@@ -169,7 +169,7 @@ struct TransferCosts {
 
 impl TransferCosts {
     fn with_line(self, line: f64) -> TransferCosts {
-        // A measured transfer that is shorter than this is noise.
+        // A shorter measured transfer is noise.
         const LEAST_NS: f64 = 1.0;
         let own = if self.line < LEAST_NS { IN_LINES } else { self };
         let times = line / own.line;
@@ -186,9 +186,9 @@ fn two_cpus() -> Option<[usize; 2]> {
     Some([cpus.next()?, cpus.next_back()?])
 }
 
-/// Measures two CPUs that take turns. First they do nothing else. Then each makes a pair for a task under one mutex.
-/// Then, with tiptoe's accounting, one makes a pair for a task and the other a pair for a CPU. The times of these pairs
-/// on a single CPU are subtracted.
+/// Measures two CPUs that take turns: without other work, then with a pair for a task under one mutex, and then, with
+/// tiptoe's accounting, with a pair for a task and a pair for a CPU. The times of these pairs on a single CPU are
+/// subtracted.
 fn transfer_costs(stress: &Stress, cpus: [usize; 2]) -> Result<TransferCosts, Error> {
     let of = |task: u64| Target::Task { task, cpu: None };
     let request = |target| Request::new(target, Kind::Data, 1);
@@ -290,7 +290,7 @@ fn quick(mut times: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Regression: if the measured transfer took 0 ns, the other costs were multiplied by infinity.
+    /// Regression: a measured transfer of 0 ns multiplied the other costs by infinity.
     #[test]
     fn transfer_costs_of_zero_are_replaced_by_the_usual_ratios() {
         for line in [0.0, 1.0] {

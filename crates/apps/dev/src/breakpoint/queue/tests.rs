@@ -1,4 +1,4 @@
-//! Compares simulations with theory.
+//! Compares simulations of locks with queueing theory.
 
 use tiptoe_breakpoint::{Geometry, Registers};
 use tiptoe_schedule::simulate::Random;
@@ -44,7 +44,7 @@ fn one_lock(costs: &Costs, cpus: usize, hold: Ps, think: fn(&mut Random) -> Ps) 
 }
 
 /// By Pollaczek and Khinchine, the average wait of calls that arrive at random and take equally long is `hold * load /
-/// (2 * (1 - load))`, in whatever order they are served.
+/// (2 * (1 - load))`, in any order of service.
 #[test]
 #[ignore = "nightly: a simulation of seconds"]
 fn many_cpus_wait_as_long_as_queueing_theory_predicts() {
@@ -91,7 +91,7 @@ fn every_sleeper_is_woken() {
     for cpus in [2, 5, 50] {
         let seen = one_lock(&costs, cpus, 1_000_000, |_| 10_000);
         assert!(seen.slept > 0 && seen.done > 10_000, "{cpus}: {seen:?}");
-        // The lock is held almost always, because at most one wake is between two holds.
+        // At most one wake, which is short, is between two holds.
         let held = seen.done as f64 * 1e6 / seen.time as f64;
         assert!((0.98..=1.0).contains(&held), "{cpus}: {held}");
     }
@@ -159,7 +159,7 @@ fn tasks_wait_under_one_mutex_but_not_in_their_own_shards() {
     assert!(waiting > 0.8, "{waiting}");
 }
 
-/// Regression: on 256 CPUs, a request for a CPU lasted 800 us, because it locked all shards. Under one mutex it lasted
+/// Regression: on 256 CPUs, a request for a CPU took 800 us, because it locked all shards. Under one mutex it took
 /// 130 us.
 #[test]
 fn one_pair_of_a_hundred_for_a_cpu_takes_less_than_with_one_mutex() {

@@ -3,7 +3,7 @@
 //! BPF programs (`bpf/scopes.bpf.c`) read a thread's scope from the memory of the agent, tiptoe's library in the
 //! process.
 //!
-//! Context switches of all processes run these programs, whose time [`Scopes::times_of_all`] returns.
+//! Context switches of all processes run these programs.
 
 use std::os::fd::OwnedFd;
 
@@ -28,7 +28,7 @@ const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The number of *nodes*: scopes within their outer scopes. The last node counts for all that found no number.
+/// The number of *nodes*: scopes within their outer scopes. The last node counts for all scopes that found no number.
 pub const NODES: u32 = 1024;
 /// The most events to charge.
 pub const MOST_EVENTS: usize = 8;

@@ -93,17 +93,17 @@ impl CpuCounts {
     }
 }
 
-/// What may be wrong with counts. A field is about counting at switches unless its text says *by tasks*; `lost_reports`
-/// and `missed` are about both.
+/// What may be wrong with counts. A field is about counting at switches unless its text says *by tasks*;
+/// `lost_reports` and `missed` are about both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
     /// Switches that the kernel *hid*: it ran no program at them. Run time and faults were charged later; events may
     /// have been charged to other cgroups.
     pub unseen: u64,
-    /// Of these, switches of tasks without an earlier record; the tasks' counts up to then are missing. By tasks: tasks
-    /// that found no room for a record.
+    /// Switches of `unseen` from tasks without an earlier record; the tasks' counts up to then are missing. By tasks:
+    /// tasks that found no room for a record.
     pub strangers: u64,
-    /// Switches from tasks moved while they ran: what they did after the move was charged to the old cgroup.
+    /// Switches from tasks moved while they ran. What a task did after the move was charged to the old cgroup.
     pub moved: u64,
     /// Switches to cgroups without a slot.
     pub no_slot: u64,
@@ -113,8 +113,7 @@ pub struct CountFaults {
     pub lost_reports: u64,
     /// Runs that the kernel skipped, because a program already ran on that CPU.
     pub missed: u64,
-    /// By tasks: switches that the system counted, but no known task. The kernel hides those tasks; their counts are
-    /// missing.
+    /// By tasks: switches of tasks that the kernel hides; the tasks' counts are missing.
     pub hidden: u64,
     /// By tasks: switches of tasks that the system did not count.
     pub surplus: u64,

@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Returns the size of the map `known`. A free place costs 16 bytes, a recorded task more.
+/// Returns how many tasks the map `known` has room for. A free place costs 16 bytes, a recorded task more.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32

@@ -91,14 +91,14 @@ pub struct Watchpoint {
     pub is_signed: bool,
 }
 
-/// A row's key.
+/// The key of a row, which sums up hits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
     /// The address after the accessing instruction in user space; for watched code, the instruction's own.
     pub ip: u64,
     /// The variable's index.
     pub variable: u32,
-    /// The thread, or 0 if not grouped by it.
+    /// The thread; 0 unless rows are by thread.
     pub tid: u32,
     /// Whether a system call made the access.
     pub in_kernel: bool,
@@ -132,7 +132,7 @@ pub struct WatchHits {
     pub first_ns: u64,
     /// The last hit's time.
     pub last_ns: u64,
-    /// The thread, if there was only one.
+    /// The thread, if a single thread made all hits.
     pub tid: Option<u32>,
     /// The last old and new value.
     pub last: (Option<u64>, u64),
@@ -159,9 +159,9 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory, where another thread may have stored it.
+    /// Whether `new` was read from memory, where another thread may have stored meanwhile.
     pub is_read_from_memory: bool,
-    /// The row.
+    /// The row's key.
     pub key: WatchKey,
     /// A hash of the callers.
     pub callers: u64,
@@ -203,13 +203,13 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// What happened in a window, a period of the budget.
+/// What happened in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The hits.
     pub hits: u64,
-    /// Throttled variables, a bit each.
+    /// Variables whose events stopped, a bit each.
     pub rested: u64,
-    /// Whether other processes' hits throttled the variables.
+    /// Whether other processes' hits stopped the events.
     pub by_strangers: bool,
 }

@@ -31,7 +31,7 @@ impl<'a> SharedSlots<'a> {
     }
 
     /// Books the `points` with the indexes `serving`. Other tiptoes see these watches until the result is dropped.
-    /// Fails if a thread of the process cannot have them all; the error names the registers' holders. Leaves one
+    /// Fails if a thread of the process cannot have registers for all; the error names the holders. Leaves one
     /// register to debuggers, unless `takes_all`.
     pub fn begin(
         &self,

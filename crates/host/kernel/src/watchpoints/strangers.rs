@@ -1,5 +1,5 @@
-//! Other processes hit a watch on all CPUs, too. A hit costs them as much as the watched process, so they have an
-//! allowance of the same size. When that allowance is used up, the watch can be moved to its process's threads.
+//! Other processes also hit a watch on all CPUs. A hit costs them as much as the watched process, so they have an
+//! allowance (a limit on hits) of the same size. When it is used up, the watch can be moved to its process's threads.
 
 use super::tasks::Tasks;
 use super::watch_program::opener;

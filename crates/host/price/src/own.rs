@@ -42,7 +42,7 @@ pub fn thread() -> Duration {
 }
 
 /// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
-/// its time would be added.
+/// that child's time would be added.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();

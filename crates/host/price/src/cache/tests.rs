@@ -41,7 +41,6 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run's cache, whose yardstick stays the same until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {

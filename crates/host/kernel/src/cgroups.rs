@@ -112,7 +112,7 @@ pub enum CountOwner {
     Others,
 }
 
-/// An owner's counts.
+/// The counts of one [`CountOwner`].
 #[derive(Clone, Debug)]
 pub struct TaskCounts {
     /// The owner.
@@ -135,7 +135,7 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // In a container's PID namespace, a run over all tasks misses some tasks.
+        // In a container's PID namespace, a run over all tasks misses some.
         let has_all_by_tasks = count == 0 && !wanted.has_cgroup_switches && !wanted.per_cpu;
         let by_tasks = has_all_by_tasks && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);

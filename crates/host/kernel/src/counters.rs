@@ -1,7 +1,7 @@
 //! Sets of perf events on CPUs, cgroups, processes, threads, or a command from its exec on.
 //!
 //! An event that this machine lacks, or that does not fit into its group, is omitted. Each event has a descriptor per
-//! CPU or thread. Threads created later inherit events; their counts are added when they exit.
+//! CPU or thread. Later threads inherit events; their counts are added when they exit.
 
 use std::fs::File;
 use std::io;
@@ -30,8 +30,7 @@ pub(crate) use tracepoint::id as tracepoint_id;
 pub enum CountTarget {
     /// These CPUs; all online ones if empty.
     Cpus(Vec<u32>),
-    /// A cgroup and its descendants, by the cgroup's directory in perf's hierarchy. The kernel exchanges events at each
-    /// switch between cgroups.
+    /// A cgroup and its descendants, by the cgroup's directory in perf's hierarchy.
     Cgroup(PathBuf),
     /// These processes, with threads and descendants.
     Processes(Vec<u32>),

@@ -117,7 +117,7 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How an instruction runs under a uprobe, which decides most of a hit's cost.
+/// How an instruction runs under a uprobe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     /// A no-operation that the kernel may [replace with a call](ReplacedNop).

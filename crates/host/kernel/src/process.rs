@@ -1,4 +1,4 @@
-//! Counts probes for a whole process, with one BPF program.
+//! Counts hits of uprobes in a whole process, with one BPF program.
 //!
 //! A *link* is a kernel object that arms a list of places in one file, or none of them if the kernel refuses one.
 //! tiptoe halves a refused list until each refused place is alone. Each try takes milliseconds, and short lists need

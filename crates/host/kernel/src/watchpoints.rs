@@ -112,7 +112,7 @@ impl Events {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
-    /// Each slot's hits beyond the allowance, as last read.
+    /// Each slot's (debug register's) hits beyond the allowance, as last read.
     beyond: [u64; REGISTERS as usize],
     /// Slots with hits beyond the allowance in this window, a bit each.
     rested: u64,
@@ -230,7 +230,7 @@ impl Watchpoints {
         self.hit_cost
     }
 
-    /// Makes a slot serve another variable. Returns the window so far.
+    /// Makes a slot serve another variable. Returns what happened in the window so far.
     pub fn serve(
         &mut self,
         slot: usize,
@@ -304,7 +304,7 @@ impl Watchpoints {
         self.end_gap(&self.serving.clone())
     }
 
-    /// Begins the next window; returns the last one.
+    /// Begins the next window; returns what happened in the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.serving.clone();
         // Cleared before `window` reads `rests`. The program adds to `rests` before it sets the flag, so if `window`
@@ -349,7 +349,7 @@ impl Watchpoints {
         Ok(rest.is_resting)
     }
 
-    /// Returns the window so far.
+    /// Returns what happened in the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = in_window(&self.bpf, HITS)?;
         let map: PerCpuArray<_, u64> = typed_map(&self.bpf, "rests", READ)?;

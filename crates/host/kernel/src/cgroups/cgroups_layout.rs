@@ -115,7 +115,7 @@ pub struct CountFaults {
     pub missed: u64,
     /// By tasks: switches of tasks that the kernel hides; the tasks' counts are missing.
     pub hidden: u64,
-    /// By tasks: switches of tasks that the system did not count.
+    /// By tasks: switches that the system did not count.
     pub surplus: u64,
     /// By tasks: tasks whose end was reported too late; their last counts are missing.
     pub unended: u64,

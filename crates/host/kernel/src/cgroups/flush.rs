@@ -84,7 +84,7 @@ impl Flush {
         }
     }
 
-    /// If counting is by tasks, adds the faults to `checks`, sets `times`, and returns `true`.
+    /// If counting is by tasks, adds faults to `checks`, sets `times`, and returns `true`.
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;

@@ -1,4 +1,4 @@
-//! Loads the BPF programs and fills their arrays.
+//! Loads the BPF programs that count for cgroups, and fills their arrays.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;
@@ -27,7 +27,8 @@ pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
 pub(super) const SEEDED: &str = "seeded";
 
-/// If memory allows, there are `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
+/// If memory allows, there are `SPARE` more slots (places for counts) than cgroups, and at least `GROWTH` times as
+/// many.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
 const FEWEST_TASKS: u64 = 1 << 16;

@@ -1,4 +1,4 @@
-//! Measures a hit's cost: the trap, without the BPF program's work.
+//! Measures the cost of a breakpoint's hit: the trap, without the BPF program's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -22,13 +22,13 @@ pub struct WatchWanted {
     pub conditions: Vec<Condition>,
     /// How long handling hits may take in a window, a period of the budget. One hit is always allowed.
     pub allowed_ns: Option<u64>,
-    /// Whether the events are those of CPUs or of threads.
+    /// Whether events are per CPU or per thread.
     pub form: Form,
     /// Whether to use the register that is otherwise left to debuggers.
     pub all_slots: bool,
 }
 
-/// The kind of events.
+/// Where breakpoint events are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An event on each CPU.
@@ -48,7 +48,7 @@ pub struct Condition {
     pub right: Operand,
 }
 
-/// An operand, extended to 64 bits by its type's sign.
+/// An operand, extended to 64 bits by the sign of the variable's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The old value.
@@ -94,7 +94,7 @@ pub struct Watchpoint {
 /// The key of a row, which sums up hits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The address after the accessing instruction in user space; for watched code, the instruction's own.
+    /// The address after the accessing instruction in user space; for watched code, the instruction's own address.
     pub ip: u64,
     /// The variable's index.
     pub variable: u32,
@@ -134,17 +134,17 @@ pub struct WatchHits {
     pub last_ns: u64,
     /// The thread, if a single thread made all hits.
     pub tid: Option<u32>,
-    /// The last old and new value.
+    /// The old value, if known, and the new value at the last hit.
     pub last: (Option<u64>, u64),
-    /// The first distinct values.
+    /// The first distinct new values.
     pub values: Vec<StoredValue>,
-    /// Hits with other values.
+    /// Hits whose new value is not in `values`.
     pub other_values: u64,
     /// Return addresses, innermost first.
     pub callers: Vec<u64>,
     /// Whether callers are missing, for lack of an unwind rule.
     pub is_partial: bool,
-    /// The state at the first hit.
+    /// The thread's state at the first hit.
     pub first: Snapshot,
 }
 
@@ -167,7 +167,7 @@ pub struct Access {
     pub callers: u64,
 }
 
-/// A thread's state.
+/// A thread's registers and stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The registers, by their numbers in machine code. In a system call only %rsp and %rbp are user space's.

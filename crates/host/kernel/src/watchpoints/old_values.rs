@@ -1,5 +1,5 @@
-//! Tracks variables' old values. The value at the last hit is the next hit's old value if no store was missed in
-//! between.
+//! Tracks the old values of watched variables. The value at the last hit is the next hit's old value if no store was
+//! missed in between.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|

@@ -61,7 +61,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// Returns the statistics of the requests for single threads, then those of all other requests.
+    /// Returns the statistics of requests for single threads, then of all other requests.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

@@ -1,4 +1,4 @@
-//! Events on all CPUs: one for each served variable and CPU.
+//! Breakpoint events on all CPUs: one for each CPU and served variable (with a debug register).
 
 use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
@@ -81,8 +81,7 @@ impl CpuEvents {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Disables the events of a slot (register), so that none stops between a reading of `rests` and
-    /// [`CpuEvents::serve`].
+    /// Disables the events of a slot, so that none stops between a reading of `rests` and [`CpuEvents::serve`].
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());

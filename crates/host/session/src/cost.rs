@@ -68,7 +68,7 @@ pub struct Cost {
     /// is in `fraction`, but not in `unit_ns`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
-    /// The kernel's measurement of tiptoe's BPF programs, if such programs caused the cost.
+    /// The kernel's measurement of tiptoe's BPF programs, if they caused the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Programs>,
 }

@@ -24,7 +24,7 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace, and waits of killed threads, which are in no row.
+    /// Waits of killed threads (in no row), and waits in progress at the end of the trace.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
@@ -95,8 +95,8 @@ pub struct Lock {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
     /// The holders of the lock while other threads waited, those with the most time first. Empty if a wait was not
-    /// timed, or if the holder is unknown in more than 5% of the waiting time, without the time from a release until
-    /// a waiter wakes up.
+    /// timed, or if the holder is unknown in more than 5% of the waiting time. This percentage excludes the time from
+    /// a release until a waiter wakes up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
     /// The waiting time in which the holder is unknown; absent without `holders`. It is mostly the time from a release

@@ -163,7 +163,8 @@ notes! {
 
     /// A note on what the kernel counts instead of the agent, tiptoe's library in the process.
     Kernel(KernelNote) {
-        /// The kernel counts everything, because the agent does not enter the process; `pid` is absent for a command.
+        /// The kernel counts everything, because the agent does not enter the process; `pid` is absent if tiptoe
+        /// starts the process.
         Plain Traces { pid: Option<u32>, why: String } because why;
         /// The kernel counts these events instead of the agent.
         Plain Counts { events: Vec<String>, why: String } because why;
@@ -204,7 +205,7 @@ notes! {
         Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
         /// `--budget` does not limit the waits that the kernel's tracepoints report.
         Warning NoBudget;
-        /// The reported waits are those of Go's runtime, not those of goroutines.
+        /// The reported waits are those of Go's runtime, not of goroutines.
         Warning Go;
         /// Call sites have no names, because the kernel hides its addresses.
         Warning CallsitesHidden;

@@ -43,7 +43,7 @@ pub struct Variable {
     pub address: u64,
     /// How many bytes are watched.
     pub len: u8,
-    /// "w", "rw" or "x".
+    /// Which accesses are watched: "w", "rw" or "x".
     pub access: String,
     /// All accesses, also those that do not meet the conditions of the request.
     pub hits: u64,

@@ -10,7 +10,7 @@
 //!
 //! The yardstick is measured before and after a price. If these yardsticks differ by more than that factor, the price
 //! is measured again, up to [`TRIES`] times in all. If they still differ, the price is used but not kept, and the
-//! report says so. A price is kept in the file of the state after its measurement.
+//! report says so.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};

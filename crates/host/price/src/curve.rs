@@ -129,9 +129,9 @@ mod tests {
             assert!((got - want).abs() < 1e-9, "{gap}: {got}");
         };
         check(2.0, 0.5);
-        check(1.0, 0.25); // shorter gap: the same share
+        check(1.0, 0.25);
         check(20.0, 1.0);
-        check(200.0 * 10f64.sqrt(), 2.0); // halfway, by the logarithm
+        check(200.0 * 10f64.sqrt(), 2.0);
         check(20_000.0, 10.0);
         check(1e9, 10.0);
     }

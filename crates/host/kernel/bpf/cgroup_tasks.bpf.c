@@ -4,8 +4,8 @@
  *
  * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program needs to run
  * at switches. The fields' growth is added to a cgroup's counts (*charged*) when tiptoe reads counts, when the task
- * changes its cgroup, and when the task's memory is freed, after its last switch. The growth goes to the cgroup
- * recorded at the last charge, because the task may have moved since.
+ * changes its cgroup, and when its memory is freed (after its last switch). The growth goes to the cgroup recorded
+ * at the last charge, because the task may have moved since.
  *
  * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present value, and charges
  * the difference. The differences add up to the whole growth.

@@ -9,10 +9,10 @@
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A sleeping wait may begin twice (a mutex spins, then sleeps); the second begin changes nothing. If a begin finds
- * its lock in a slot, or no free slot, an end was missed, because a CPU does not spin for a lock twice, nor for five
- * locks. Most work is done at the begin, because the thread then waits anyway; at the end any work delays other
- * waiters.
+ * A sleeping wait may begin twice (a mutex spins, then sleeps); the second begin changes nothing. A CPU spins for a
+ * lock once at a time, and for at most four locks. So if a begin finds its lock in a slot, or no free slot, an
+ * end was missed. Most work is done at the begin, because the thread then waits anyway; at the end any work delays
+ * other waiters.
  *
  * Map operations take locks, whose contention would run these programs again. `busy` prevents that recursion; the
  * begin and the end of such a wait are dropped.

@@ -281,7 +281,7 @@ int enter_futex(struct enter_futex *call)
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {
-		/* Uncounted wakes are recorded, too, because they may end a counted wait. */
+		/* Uncounted wakes are recorded, because they may end a counted wait. */
 		wake(cpu, (u32)ids, &caller, call->address);
 		cpu->own.wakes += ours;
 	}

@@ -65,8 +65,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes the links of these places. Arms the links' other places again and returns them; they did not count in
-    /// between.
+    /// Closes the links of these places. Arms the links' other places again and returns these other places, which did
+    /// not count meanwhile.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],

@@ -6,7 +6,7 @@
 //!
 //! 1. Rows (sums of accesses by key) are never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
-//!    memory after the store, where another thread may have stored in between (a race).
+//!    memory after the store, where another thread may have stored since (a race).
 //! 3. A window of time has an *allowance* of hits (accesses). When the allowance is used up, a CPU's event stops at
 //!    its next hit until [`Watchpoints::refresh`]; threads' events must be disabled with [`Watchpoints::rest`]. Other
 //!    processes' hits have an allowance of their own; after [`Watchpoints::move_to_threads`] only the process is

@@ -83,7 +83,7 @@ pub enum Operator {
 pub struct Watchpoint {
     /// The name in messages.
     pub name: String,
-    /// Whether the variable keeps its debug register when others take turns.
+    /// Whether the variable keeps its debug register when other variables take turns.
     pub is_pinned: bool,
     /// The address, length and kind of access.
     pub at: Breakpoint,

@@ -35,7 +35,7 @@ impl Watchpoints {
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
-        // If another tiptoe booked in between, the kernel decides which gets the registers.
+        // If another tiptoe booked registers meanwhile, the kernel decides which gets the registers.
         let _ = self.slots.book(None, &self.indices());
         let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.serving)?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;

@@ -116,8 +116,8 @@ impl Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time. It is limited
-    /// to `cpu_ns`, because prices measured on a busy machine may be far too high.
+    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time. The estimate is
+    /// limited to `cpu_ns`, because prices measured on a busy machine may be far too high.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let total = match cpu_ns {
             0 => total,

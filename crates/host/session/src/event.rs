@@ -55,7 +55,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns an event with the numbers of `reading`, and without a cost.
+    /// Returns an event with the numbers of `reading`, without a cost.
     pub fn new(event: impl Into<String>, via: Via, reading: Reading) -> Event {
         Event {
             event: event.into(),

@@ -9,7 +9,7 @@ use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 pub struct Latency {
     /// The sum of the times from entry to return, over all calls in the histogram.
     pub total_ns: u64,
-    /// `total_ns` without the time in callees that are probed too.
+    /// `total_ns` without the time in probed callees.
     pub self_ns: u64,
     /// The times of all timed calls; with `--slower`, only of calls that took longer than the option's limit.
     pub histogram: Histogram,

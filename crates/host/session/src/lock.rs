@@ -99,7 +99,7 @@ pub struct Lock {
     /// a release until a waiter wakes up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// The waiting time in which the holder is unknown; absent without `holders`. It is mostly the time from a release
+    /// The waiting time in which the holder is unknown; absent without `holders`. This time is mostly from a release
     /// until a waiter wakes up. The lock is then free, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_ns: Option<u64>,

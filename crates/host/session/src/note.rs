@@ -101,7 +101,7 @@ notes! {
         Plain CommandContinues { signal: i32 };
         /// The command ran already when counting began.
         Warning StartedLate;
-        /// A signal interrupted tiptoe after it had attached to `attached` processes. Those in `missing` are not
+        /// A signal interrupted tiptoe after it had attached to `attached` processes. Processes in `missing` are not
         /// counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
         /// The process ended before tiptoe had attached to it. Other processes are counted.

@@ -1,6 +1,6 @@
-//! A forked child for measurements that would disturb this process. It answers questions of one byte with numbers,
-//! until its parent ends. It must only do what is async-signal-safe, because locks that other threads held at the
-//! fork are never released there.
+//! A forked child for measurements that would disturb this process. The child answers questions of one byte with
+//! numbers, until its parent ends. The child must only do what is async-signal-safe, because locks that other threads
+//! held at the fork are never released there.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

@@ -197,14 +197,14 @@ pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit counted by an argument's value: in a hot loop 0.4 ns more than a counted hit, or 5 ns
-/// more without room for the value.
+/// Returns the cost of a hit counted by an argument's value. In a hot loop it was 0.4 ns more than a counted hit, or
+/// 5 ns more without room for the value.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two more atomic changes, which
-/// took less than 1 ns in a hot loop.
+/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two more atomic changes.
+/// These took less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }

@@ -1,4 +1,4 @@
-//! Converts a price (the cost of one hit) to numbers, and to the only valid text of its file:
+//! Converts a price (cost of one hit) to numbers, and to its file's only valid text:
 //!
 //! ```text
 //! tiptoe prices 1

@@ -1,7 +1,7 @@
-//! Builds the agent and links it.
+//! Builds and links the agent, tiptoe's library in a traced program.
 //!
-//! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it. The second has its
-//! own target folder, because two cargos in one folder would deadlock on the folder's lock.
+//! The agent needs its own profile (abort on panic, one codegen unit), so a second cargo builds it. The second has
+//! its own target folder, because the first locks its own folder until this script ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,13 +61,13 @@ fn compile(target: &Path) -> PathBuf {
     target.join("agent/libtiptoe_agent.a")
 }
 
-/// Links the agent without any library, because the target may lack it.
+/// Links the agent without any library, because the traced program may lack that library.
 fn link(archive: &Path, library: &Path) {
     let script = library.with_extension("map");
     std::fs::write(&script, "{ global: tiptoe_agent_entry; local: *; };\n")
         .expect("the build folder is writable");
     // Each mapping slows each fork of a traced program, so the image has only three: code and constants, relocated
-    // data, and other data. Zeroed data must be in the file, because otherwise it would be a fourth mapping.
+    // data, and other data. Zeroed data that is not in the file would be a fourth mapping.
     let zeroed = library.with_extension("ld");
     std::fs::write(
         &zeroed,

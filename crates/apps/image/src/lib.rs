@@ -1,4 +1,4 @@
-//! The agent's shared object as bytes, so that `tiptoe` is a single file.
+//! The agent (tiptoe's library in a traced program) as bytes, so that `tiptoe` is a single file.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

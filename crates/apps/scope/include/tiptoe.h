@@ -10,7 +10,7 @@
  *     ...
  *     tiptoe_scope_exit(in);
  *
- * Scopes must be left on their thread, the last one first, because leaving one also leaves those entered since.
+ * A thread must leave its own scopes, the last first, because leaving a scope also leaves all scopes entered after it.
  * Signal handlers may use scopes. Each program or shared library must contain tiptoe_port_of_scopes once: compile
  * tiptoe.c with it, or define TIPTOE_IMPLEMENTATION before this header in one file.
  *
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/* A scope. It must be in a static or in memory that is never freed, because its address identifies it. */
+/* A scope. It must be static or in memory that is never freed, because its address identifies it. */
 typedef struct tiptoe_scope {
     const char *name;
     size_t length;
@@ -36,7 +36,7 @@ typedef struct tiptoe_scope {
 /* What tiptoe_scope_enter returns and tiptoe_scope_exit takes; 0 without a tracer. */
 typedef uint64_t tiptoe_token;
 
-/* tiptoe's agent writes the addresses of its functions into this port, and must set `open` last. */
+/* tiptoe's library in the program writes the addresses of its functions here, and must set `open` last. */
 struct tiptoe_port {
     uint64_t magic;
     uint32_t kind;
@@ -60,7 +60,7 @@ static inline int tiptoe_is_traced(void) {
     return __atomic_load_n(&tiptoe_port_of_scopes.open, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Enters a scope, inside the thread's current one. */
+/* Enters a scope, inside the thread's current scope. */
 static inline tiptoe_token tiptoe_scope_enter(const tiptoe_scope *scope) {
     if (!tiptoe_is_traced()) {
         return 0;

@@ -1,8 +1,8 @@
 //! Labels what a program does, so that tiptoe can report the cost of each label.
 //!
-//! A *scope* is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or `lock`
-//! is attached with `--by scope`, events and waits are charged to the scope in which they happen. A nested scope is
-//! charged separately, as `checkout/payment`. While nothing is attached, entering a scope is a load and a branch.
+//! A *scope* is what a thread does now: a tenant, a class of requests, a phase. While `tiptoe stat`, `probe` or
+//! `lock` is attached with `--by scope`, events and waits are charged to the scope in which they happen. A nested
+//! scope is charged separately, as `checkout/payment`.
 //!
 //! ```
 //! use tiptoe_scope::Scope;
@@ -46,7 +46,7 @@ pub use future::With;
 /// `tiptoe.h`, for build scripts that compile C beside Rust.
 pub const HEADER: &str = include_str!("../include/tiptoe.h");
 
-/// The port into which the agent writes its functions' addresses.
+/// tiptoe's library in the program writes the addresses of its functions here.
 #[used]
 #[unsafe(link_section = "tiptoe_port")]
 static PORT: Port = Port::new(Kind::Scopes);
@@ -57,7 +57,7 @@ pub struct Scope {
     label: Label,
 }
 
-/// Keeps its thread in the scope until dropped. This guard cannot move to another thread; for work that does, use
+/// Keeps its thread in the scope until dropped. This guard cannot move to another thread; for work that moves, use
 /// [`Scope::with`].
 #[derive(Debug)]
 #[must_use = "the scope is left where this is dropped: `let _in = …`"]
@@ -85,8 +85,8 @@ impl Scope {
         self.label.text()
     }
 
-    /// Enters the scope, inside the thread's current one, until the guard is dropped. The scope entered last must be
-    /// left first, because leaving one also leaves all entered since.
+    /// Enters the scope, inside the thread's current scope, until the guard is dropped. The scope entered last must
+    /// be left first, because leaving a scope also leaves all entered after it.
     #[inline]
     pub fn enter(&'static self) -> Entered {
         self.enter_as(0)

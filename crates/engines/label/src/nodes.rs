@@ -1,8 +1,8 @@
 //! Gives numbers to *nodes*, in a table that all threads share. A node is a scope within a parent node.
 //!
-//! The first thread that enters a node takes a number, writes the record, then publishes key and number in one word. So
-//! a thread that finds the number finds the record. If two threads enter a new node at once, the slower thread's number
-//! stays unused.
+//! The first thread that enters a node takes a number and writes the node's record (name and parent). Then it
+//! publishes number and key (label and parent) in one word. So a thread that finds the number finds a complete
+//! record.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
@@ -15,18 +15,18 @@ use crate::primitive::Ordering::{AcqRel, Acquire, Relaxed};
 
 const HASH: u64 = tiptoe_wire::calls::HASH;
 
-/// The table.
+/// The table of nodes.
 #[derive(Clone, Copy)]
 pub struct Nodes<'a>(Words<'a>);
 
 impl<'a> Nodes<'a> {
-    /// Returns the table.
+    /// Returns the table in `words`.
     pub fn new(words: Words<'a>) -> Self {
         Nodes(words)
     }
 
-    /// Returns the number of a label's node within `parent`; [`OTHERS`] if the table is full, `parent` is [`OTHERS`],
-    /// or the label is invalid. Calls `name` only for a new node.
+    /// Returns the number of `label`'s node within `parent`; [`OTHERS`] if the table is full, `parent` is [`OTHERS`],
+    /// or `label` is no scope's address. Calls `name` only for a new node.
     #[inline(always)]
     pub fn number<'n>(&self, label: u64, parent: u32, name: impl FnOnce() -> &'n [u8]) -> u32 {
         let Some(key) = key::of(label, parent).filter(|_| parent != OTHERS) else {
@@ -68,8 +68,7 @@ impl<'a> Nodes<'a> {
         let Some(count) = self.0.at(COUNT as usize) else {
             return OTHERS;
         };
-        // Relaxed: the increment alone makes the number unique. The load stops the count near `OTHERS`, so that the
-        // count cannot overflow.
+        // Relaxed: the increment alone makes the number unique. The check before it prevents an overflow.
         if count.load(Relaxed) + 1 >= OTHERS.into() {
             return OTHERS;
         }

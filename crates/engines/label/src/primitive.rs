@@ -1,4 +1,4 @@
-//! Orderings, which models replace by versions that a mutant can weaken.
+//! Memory orderings, which loom tests can weaken.
 
 #[cfg(not(tiptoe_loom))]
 pub(crate) use core::sync::atomic::Ordering;

@@ -5,10 +5,10 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// A bit set in each token, so that no token is 0.
+/// A bit set in each token, because 0 stands for no token.
 const TOKEN: u64 = 1 << 16;
 
-/// A thread's words, and the table of nodes.
+/// A thread's words, and the table of nodes (scopes within a parent).
 #[derive(Clone, Copy)]
 pub struct Thread<'a> {
     slab: Words<'a>,
@@ -17,12 +17,12 @@ pub struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// `own` are the scope words of the thread's `slab`, `shared` are the scope words of slab 0, the common slab.
+    /// `own` are the scope words of the thread's `slab` (its counters), `shared` those of the common slab 0.
     pub fn new(slab: Words<'a>, own: Words<'a>, shared: Words<'a>) -> Self {
         Thread { slab, own, shared }
     }
 
-    /// Returns the thread's node.
+    /// Returns the number of the thread's current node.
     #[inline]
     pub fn node(&self) -> u32 {
         (self.slab.load(Geometry::SCOPE as usize) as u32).min(NODES - 1)
@@ -47,8 +47,8 @@ impl<'a> Thread<'a> {
         self.shared.load(STAMP as usize) << 32 | TOKEN | u64::from(outer)
     }
 
-    /// Leaves a scope, and all scopes entered inside it. Ignores another session's tokens, because they number other
-    /// nodes.
+    /// Leaves a scope, and all scopes entered inside it. Ignores another session's token, whose node numbers belong
+    /// to another table.
     #[inline(always)]
     pub fn leaves(&self, token: u64, now: u64) {
         if token >> 32 == self.shared.load(STAMP as usize) && token & TOKEN != 0 {
@@ -70,8 +70,8 @@ impl<'a> Thread<'a> {
         self.own.add_own(RESUMED as usize, 1);
     }
 
-    /// Sets the time up to which ticks were added to nodes. Returns the old time; 0 if none was set, or if a signal
-    /// handler has set `now` or later.
+    /// Sets the time up to which ticks were added to nodes. Returns the previous time; 0 if there was none, or if a
+    /// signal handler has set `now` or later meanwhile.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {
@@ -175,7 +175,7 @@ mod tests {
         let slabs = Slabs::new(1);
         let thread = slabs.thread();
         thread.enters(OUTER, false, 100, || b"outer");
-        // A handler runs after the thread has read the clock (140).
+        // A signal handler runs after the thread has read the clock (140).
         let handler = thread.enters(INNER, false, 150, || b"inner");
         thread.leaves(handler, 160);
         thread.enters(INNER, false, 140, || b"inner");

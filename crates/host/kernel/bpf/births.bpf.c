@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Finds which threads have perf events. tiptoe opens the events of one thread after another
- * (numbered *openings*). Meanwhile threads exit, and new threads inherit their parents' events.
+ * Finds which threads of a process have perf events. tiptoe opens the events of one thread after another (numbered
+ * *openings*). Meanwhile threads exit, and new threads inherit their parents' events.
  *
- * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done
- * copied all events; a clone that ended before the opening copied none. A clone that overlaps the opening may
- * have copied some (a race), and *spoils* it: tiptoe closes the opening's events, and with them the copies.
+ * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done copied
+ * all events; a clone that ended before the opening copied none. A clone that overlaps the opening may have copied
+ * some (a race), and *spoils* the opening: tiptoe then closes the opening's events, which closes the copies.
  *
  * All events of a thread are from one opening. Times are by CLOCK_MONOTONIC.
  *
  * A thread that is not in `threads` is older than the programs, or its birth is about to be reported.
  *
- * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the
- * machine. The other programs stay attached, so that tiptoe can account for threads' debug registers.
+ * Once all openings are done, `clone_begins` is detached, because it runs at each system call of the machine. The
+ * other programs stay attached, so that tiptoe can account for threads' debug registers.
  */
 #include "ids.h"
 
@@ -24,7 +24,7 @@ enum {
 	CLONE_THREAD = 0x10000,
 };
 
-/* Marks an opening in progress, in place of its time. */
+/* In `openings`: the opening is in progress. */
 #define UNDER_WAY (~0ull)
 
 /* In `changes`, marks the birth of a thread with events; other changes are ends. */
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, u32);
 } threads SEC(".maps");
 
-/* When each opening was done, by its number; or `UNDER_WAY`. */
+/* When each opening was done, by the opening's number; or `UNDER_WAY`. */
 struct {
 	UINT(type, MAP_HASH);
 	UINT(max_entries, THREADS);
@@ -109,7 +109,7 @@ INLINE int inherits_all(const u64 *since, const u64 *began)
 	return done && *done;
 }
 
-/* The size of `struct upid`: a thread's id in a PID namespace. The innermost's is last. */
+/* The size of `struct upid`, a thread's id in a PID namespace. The innermost namespace's is last. */
 #define UPID 16
 
 /* Returns a thread's id in its innermost PID namespace, which must be tiptoe's. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Counts for cgroups by their tasks' own fields.
+ * Counts for cgroups by fields of their tasks.
  *
- * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program
- * needs to run at switches. The fields' growth is added to a cgroup's counts (*charged*) when tiptoe
- * reads counts, when the task changes its cgroup, and when its memory is freed, after its last switch.
- * The growth goes to the cgroup recorded at the last charge, because the task may have moved since.
+ * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program needs to run
+ * at switches. The fields' growth is added to a cgroup's counts (*charged*) when tiptoe reads counts, when the task
+ * changes its cgroup, and when its memory is freed (after its last switch). The growth goes to the cgroup recorded
+ * at the last charge, because the task may have moved since.
  *
- * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the
- * present one, and charges the difference. The differences add up to the whole growth.
+ * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present value, and charges
+ * the difference. The differences add up to the whole growth.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
@@ -51,7 +51,7 @@ struct {
 } rounds SEC(".maps");
 
 /*
- * When the count started (CLOCK_MONOTONIC): after the programs were attached, before the first round over all tasks.
+ * When the count started (CLOCK_MONOTONIC): after the programs were attached, before the first run over all tasks.
  */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -205,7 +205,7 @@ int born(u64 *args)
 
 	if (!round)
 		return 0;
-	/* If an ending task is still recorded at this address, it was freed without a run of `ended`. */
+	/* If an ending task is still recorded at this address, its memory was freed without a run of `ended`. */
 	old = bpf_map_lookup_elem(&known, &address);
 	if (old && old->is_ending)
 		__sync_fetch_and_add(&round->lost, 1);
@@ -256,7 +256,7 @@ int ended(u64 *args)
 	return 0;
 }
 
-/* The most threads charged at a process's move; beyond them, tiptoe charges all tasks. */
+/* The most threads charged at a process's move. For larger processes, tiptoe charges all tasks. */
 #define THREADS 1024
 
 GLOBAL int charge_thread(u64 address, u64 id)

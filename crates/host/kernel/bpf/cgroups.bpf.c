@@ -2,22 +2,22 @@
 /*
  * Charges each CPU's work to the cgroup whose task the CPU runs.
  *
- * At a switch, `switched` charges the growth of the previous task's fields (run
- * time, faults). Events are read only if the cgroup changes. Their growth is
- * charged to the cgroup *recorded* at the previous change, because the task may
- * have moved since.
+ * At a switch, `switched` charges the growth of the previous task's fields (run time, faults).
+ * Events are read only if the cgroup changes. The events' growth is charged to the cgroup
+ * *recorded* at the previous change, because the task may have moved since.
  *
- * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index.
- * tiptoe maps the array, names cgroups, and adds each cgroup's charges to its ancestors'.
+ * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index. tiptoe maps
+ * the array, names cgroups, and adds each cgroup's charges to its ancestors'.
  *
- * The kernel *hides* some switches: it runs no program at them. So `switched` keeps each
- * task's last fields, which grow only while the task runs. Growth at the task's next seen
- * switch is from a hidden run, and is charged then. The task's slot is kept, too, until a
- * task is moved or a cgroup made, because a lookup misses the cache among a thousand cgroups.
+ * The kernel *hides* some switches (runs no program at them). So `switched` keeps each task's
+ * last fields, which grow only while the task runs. Growth at the task's next seen switch is from
+ * a hidden run, and is charged then. `switched` also keeps the task's slot, because a lookup
+ * misses the cache among a thousand cgroups. A kept slot is valid until a task is moved or a
+ * cgroup made.
  *
  * `switched` runs with interrupts off. `flush` runs in an interrupt, or on tiptoe's own CPU,
- * where no task can preempt it. So the two never race. A program that can be interrupted
- * sets `busy` while it changes a CPU's state. `flush` then fails, and tiptoe repeats it.
+ * where no task can preempt it. So the two never race. A program that can be interrupted sets
+ * `busy` while it changes a CPU's state. `flush` fails if `busy` is set, and tiptoe repeats it.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
@@ -26,7 +26,7 @@
 #define TASKS 65536
 /* One run in this many is timed. */
 #define TIMED_EACH 128
-/* The first timed run, because earlier runs are slow. */
+/* The first timed run; earlier runs are slow. */
 #define TIMED_AT 8
 
 /* The system's root cgroup. */
@@ -46,7 +46,7 @@ struct {
 	TYPE(value, struct tiptoe_cpu);
 } states SEC(".maps");
 
-/* The counts of all events of one line, then those of the next line. */
+/* The events' counts of one line, then those of the next. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);
@@ -56,8 +56,8 @@ struct {
 } counted SEC(".maps");
 
 /*
- * A map for each event, with an entry for each CPU. `last` has the values
- * at the last reading: all CPUs of an event, then those of the next event.
+ * A map for each event, with an entry for each CPU. `last` has the values at the last reading, by event, then by
+ * CPU.
  */
 #define EACH_EVENT(DO)                                                                                  \
 	DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)  \
@@ -297,7 +297,7 @@ int switched(u64 *args)
 	return 0;
 }
 
-/* Charges the running task, while no switch is possible. `id` is its cgroup if the switch to it was hidden. */
+/* Charges the running task, while no switch is possible; to cgroup `id` if the switch to the task was hidden. */
 INLINE void charge_running(struct tiptoe_cpu *own, u32 cpu, struct task_struct *task, u64 id)
 {
 	struct tiptoe_fields now = fields_of(task), before = own->fields;

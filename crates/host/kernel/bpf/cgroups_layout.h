@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data shared by the programs at context switches and tiptoe; in Rust: `src/cgroups/cgroups_layout.rs`. */
+/* Data shared by tiptoe and its programs at context switches; in Rust: `src/cgroups/cgroups_layout.rs`. */
 #pragma once
 
 #include "kernel.h"
@@ -27,19 +27,19 @@ struct tiptoe_counted {
 };
 _Static_assert(sizeof(struct tiptoe_counted) == 24, "as in Rust");
 
-/* A task's own fields. */
+/* A task's own counts. */
 struct tiptoe_fields {
 	u64 runtime_ns;
 	u64 minor_faults;
 	u64 major_faults;
 };
 
-/* A task's last state, in a cache line. */
+/* A task's state at its last switch, in a cache line. */
 struct tiptoe_task {
 	u64 task;
-	/* Its fields when it was scheduled out. */
+	/* The task's fields at that time. */
 	struct tiptoe_fields fields;
-	/* Its css_set, cgroup and slot, valid while `moves` is current. */
+	/* The task's css_set, cgroup and slot, valid while `moves` is the global `moves` plus 1. */
 	u64 set;
 	u64 id;
 	u32 slot;
@@ -47,27 +47,27 @@ struct tiptoe_task {
 	u64 unused;
 };
 
-/* What a CPU runs, since when, and what went wrong. */
+/* The task that a CPU runs, and what went wrong. */
 struct tiptoe_cpu {
 	/* The task, and its fields when it was scheduled in; 0 until the first switch. */
 	u64 task;
 	struct tiptoe_fields fields;
-	/* The task's css_set then, and the cgroup to charge until the next change, with its slot. */
+	/* The task's css_set then, and the cgroup to charge until the cgroup changes, with its slot. */
 	u64 set;
 	u64 id;
 	u32 slot;
 	/* Set while a program that can be interrupted changes this state. */
 	u32 busy;
-	/* Switches from a task after a hidden switch to it; of these, those of tasks without kept fields. */
+	/* Switches from a task after a hidden switch to it (no program ran); how many of these had no kept fields. */
 	u64 unseen;
 	u64 strangers;
-	/* Switches from a task whose move was not reported. */
+	/* Switches from a task that was moved while it ran. */
 	u64 moved;
-	/* Charges without a slot. */
+	/* Switches to cgroups without a slot. */
 	u64 no_slot;
 	/* Events that could not be read. */
 	u64 unread;
-	/* Timed runs, their time, and all runs: [0] within a cgroup, [1] to another. */
+	/* Timed runs, their time, and all runs: [0] at switches within a cgroup, [1] to another. */
 	u64 timed[2];
 	u64 timed_ns[2];
 	u64 runs[2];
@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct tiptoe_cpu) == 144, "as in Rust");
 
 /* For counts by tasks: the tasks' ends, what went wrong, and the programs' time. */
 struct tiptoe_round {
-	/* Tasks that began to end; tasks that ended; and tasks that a run over all tasks saw in between. */
+	/* Tasks that began to end; tasks that ended; tasks that a run over all tasks found in between. */
 	u64 ending;
 	u64 ended;
 	u64 seen_ending;

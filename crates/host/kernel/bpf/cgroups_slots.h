@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The slot of each cgroup, and the slot's sums. At the start tiptoe gives each
- * cgroup a slot; a later cgroup gets one when its first task is charged.
+ * The slot of each cgroup (the index of its counts), and the slot's sums. At the start tiptoe gives each cgroup a
+ * slot; a later cgroup gets one at its first charge.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ struct {
 	TYPE(value, u32);
 } slot_of SEC(".maps");
 
-/* The owner of each slot. */
+/* The id of the cgroup that has each slot. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, SLOTS);

@@ -9,13 +9,13 @@
  *   a CPU that spins              `cpus`, four slots: a thread, a softirq,     lock
  *                                 an interrupt and an NMI may spin at once
  *
- * A sleeping wait may begin twice (a mutex spins, then sleeps): the second begin
- * changes nothing. If a begin finds its lock in a slot, or no free slot, an end was
- * missed, because a CPU does not spin for a lock twice. Most work is done at the begin,
- * because the thread then waits anyway; at the end any work delays other waiters.
+ * A sleeping wait may begin twice (a mutex spins, then sleeps); the second begin changes nothing. A CPU spins for a
+ * lock once at a time, and for at most four locks. So if a begin finds its lock in a slot, or no free slot, an
+ * end was missed. Most work is done at the begin, because the thread then waits anyway; at the end any work delays
+ * other waiters.
  *
- * Our map operations take locks, whose contention may lead back here. `busy`
- * prevents that recursion; the begin and the end of such a wait are dropped.
+ * Map operations take locks, whose contention would run these programs again. `busy` prevents that recursion; the
+ * begin and the end of such a wait are dropped.
  */
 #include "rows.h"
 
@@ -94,8 +94,8 @@ int contention_begin(u64 *args)
 	struct cpu *cpu;
 
 	/*
-	 * A raw tracepoint has no filter in the kernel, so this runs for each contended lock of the machine. Few of
-	 * these are an mmap_lock.
+	 * A raw tracepoint has no filter in the kernel, so this program runs for each contended lock of the machine.
+	 * The flags exclude most locks that are no mmap_lock.
 	 */
 	if (only_mmap && flags != READER && flags != WRITER)
 		return 0;

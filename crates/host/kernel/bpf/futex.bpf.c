@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Times one process's futex calls and keeps histograms. In programs that can be patched the
- * agent does this (core/wire/src/futex.rs).
+ * Times one process's futex calls and keeps histograms. In programs that can be patched the agent, tiptoe's library
+ * in the process, does this (core/wire/src/futex.rs).
  *
  *   state of a thread             until                                        its `since`
  *   is in no wait                 a call that may wait                         0
  *   waits                         that call returns                            when the begin was recorded
  *
- * The kernel reports an interrupted call's end before a signal handler runs, so a thread
- * is in at most one wait. A restarted call counts again, except with restart_syscall. A
- * begin that finds a wait in progress proves that the wait's end was missed.
+ * The kernel reports an interrupted call's end before a signal handler runs, so a thread is in at most one wait. A
+ * restarted call counts again, unless restart_syscall restarts it. A begin that finds a wait in progress proves that
+ * the wait's end was missed.
  *
- * `frames` leads from libc to the call site in the code that called libc (its *user*). A key is an
- * address in libc where a thread may be or return to. A value is the distance from the stack pointer
- * to the caller's frame. Without an entry only the futex call's address is known. tiptoe may add
- * entries late, so a caller not found when a wait begins is looked up again when the wait ends.
+ * `frames` leads from libc to the call site in the code that called libc (its *user*). A key is an address in libc
+ * where a thread may be or return to. A value is the distance from the stack pointer to the caller's frame. Without
+ * an entry only the futex call's address is known. tiptoe may add entries late, so a caller not found when a wait
+ * begins is looked up again when the wait ends.
  *
  * A waking thread records the futex, the time and its own call site in the cell of `wakers` that the futex's hash
  * selects. A waiter reads the cell after its wait (engines/futex/src/board.rs). A cell is TAKEN while it is written.
- * Other threads then skip it, because a program must not spin here.
+ * Other waking threads then record nothing, because a program must not spin here.
  *
- * The futex call's own tracepoints cost it more than sys_enter would (two empty
- * programs: 480 ns instead of 170), but all other calls less (60 ns instead of 170).
+ * The futex call's own tracepoints slow this call more than sys_enter would (two empty programs: 480 ns instead of
+ * 170), but all other calls less (60 ns instead of 170).
  */
 #include "ids.h"
 #include "futex_layout.h"
@@ -281,7 +281,7 @@ int enter_futex(struct enter_futex *call)
 	if (waits(operation) && ours) {
 		begin(cpu, (u32)ids, &caller, call->address, operation);
 	} else if (wakes(operation)) {
-		/* Uncounted wakes are recorded, too, because they may end a counted wait. */
+		/* Uncounted wakes are recorded, because they may end a counted wait. */
 		wake(cpu, (u32)ids, &caller, call->address);
 		cpu->own.wakes += ours;
 	}
@@ -314,7 +314,7 @@ NO_INLINE struct tiptoe_futex_row *new_row(struct cpu *cpu, struct tiptoe_futex_
 	if (!cpu || !key)
 		return 0;
 	bpf_get_current_comm(cpu->own.row.comm, sizeof(cpu->own.row.comm));
-	/* If another CPU was faster, its row stays. */
+	/* If another CPU was faster, the other CPU's row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }
@@ -388,7 +388,7 @@ INLINE void end(struct cpu *cpu, const struct tiptoe_thread *thread, u32 tid, s6
 		blame(row, site, ns);
 }
 
-/* Returns whether a wait's user is unknown: the call site is the call itself. */
+/* Returns whether a wait's user is unknown. The call site is then the futex call itself. */
 INLINE int is_unknown(const struct tiptoe_thread *thread)
 {
 	return thread->site == (thread->via & ADDRESS);
@@ -427,7 +427,7 @@ int exit_futex(struct exit_futex *call)
 	return PASS;
 }
 
-/* Removes an exited thread, because its id is reused. */
+/* Removes an exited thread, because its id may be reused. */
 SEC("raw_tracepoint/sched_process_exit")
 int thread_exit(void)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data shared by the programs at futex calls and tiptoe; in Rust: `src/futexes/futex_layout.rs`. */
+/* Data shared by tiptoe and its programs at futex calls; in Rust: `src/futexes/futex_layout.rs`. */
 #pragma once
 
 #include "histogram.h"
 
 enum end { WOKEN, AT_ONCE, TIMED_OUT, INTERRUPTED, OTHER, ENDS };
 
-/* The most waking call sites in a row. */
+/* The most waking call sites in a row (sums by key). */
 enum { WAKERS = 10 };
 
 /* Marks a frame whose return address is above the frame pointer. */
 #define BY_FRAME_POINTER (1u << 31)
 
-/* Which waits share a row; `thread` is 0 if not grouped by it. */
+/* Which waits share a row; `thread` is 0 unless rows are by thread. */
 struct tiptoe_futex_key {
 	u64 address;
-	/* The user's call site. */
+	/* The call site in the code that called libc. */
 	u64 site;
 	/* The address in libc's outermost function, and the operation from OPERATION_SHIFT on. */
 	u64 via;
@@ -57,7 +57,7 @@ enum drop {
 	DROPS,
 };
 
-/* A thread's wait, if `since` is not 0, and its last episode (futex.bpf.c). */
+/* A thread's wait, in progress unless `since` is 0, and the thread's last episode (lock call). */
 struct tiptoe_thread {
 	u64 since;
 	u64 address;

@@ -8,7 +8,7 @@
 const volatile u64 namespace_dev = 0;
 const volatile u64 namespace_ino = 0;
 
-/* Returns process id << 32 | thread id in tiptoe's namespace; 0 for a thread of another. */
+/* Returns process id << 32 | thread id in tiptoe's namespace; 0 for a thread of another namespace. */
 INLINE u64 current_ids(void)
 {
 	struct ns_ids ids;

@@ -18,7 +18,7 @@ typedef long long s64;
 /* A function that the verifier checks once, for any arguments. */
 #define GLOBAL __attribute__((noinline))
 
-/* Keeps a value in one register from here on, because the verifier checks registers. */
+/* Keeps a value in one register from here on, because the verifier tracks bounds by register. */
 #define KEEP(value) asm volatile("" : "+r"(value))
 
 /* Encode a map's type, sizes and flags in its BTF. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data shared by the programs that time waits and tiptoe; in Rust: `src/waits/layout.rs`. */
+/* Data shared by tiptoe and its programs that time waits; in Rust: `src/waits/layout.rs`. */
 #pragma once
 
 #include "histogram.h"
@@ -10,7 +10,7 @@ enum { SPIN = 1, READER = 2, WRITER = 4, RT = 8, PERCPU = 16, MUTEX = 32 };
 /* tiptoe's flags: the waiting task's own mmap_lock; the wait's outcome. */
 enum { MMAP = 1 << 8, FAILED = 1 << 9, DOWNGRADED = 1 << 10 };
 
-/* Which waits share a row. A field that was not requested is 0. */
+/* Which waits share a row of sums. A field that was not requested is 0. */
 struct tiptoe_key {
 	u64 lock;
 	u64 cgroup;

@@ -9,8 +9,8 @@
  *   returned, for writing         reading, successful, without a start         a downgrade
  *   nothing                       anything                                     the end of an unseen begin
  *
- * So a thread's last acquisition for writing is kept until its next start. These
- * programs see no exits of threads, so the map evicts its least recently used entries.
+ * So a thread's last acquisition for writing is kept until the thread's next `start_locking`. These programs see no
+ * exits of threads, so the map evicts its least recently used entries.
  */
 #include "rows.h"
 

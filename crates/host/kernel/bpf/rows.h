@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Counts waits of the wanted processes in rows: stores a wait's begin, and adds its time to a histogram. */
+/* Sums up waits of the wanted processes in rows: stores a wait's begin, then adds its time to a histogram. */
 #pragma once
 
 #include "ids.h"
@@ -29,7 +29,7 @@ struct slot {
 };
 
 struct own {
-	/* The waits of spinning CPUs. */
+	/* The waits of this CPU while it spins. */
 	struct slot slots[SLOTS];
 	/* Space for a new row, larger than a program's stack. */
 	struct tiptoe_row row;
@@ -82,9 +82,9 @@ INLINE void start(void *ctx, struct tiptoe_wait *wait, u32 traits)
 }
 
 /*
- * Returns a wait's time. Recording the begin walks a stack, which may take longer than a short wait. If the wait ended
- * soon after the recording (`FREE_NS`), the recording is subtracted. Otherwise the thread waited during the recording,
- * too.
+ * Returns a wait's time. Recording the begin walks a stack, which may take longer than a short wait. If the wait
+ * ended soon after the recording (`FREE_NS`), the recording is subtracted. Otherwise the lock was not free during
+ * the recording.
  */
 INLINE s64 waited_ns(const struct tiptoe_wait *wait, u64 now)
 {
@@ -104,7 +104,7 @@ NO_INLINE struct tiptoe_row *new_row(struct cpu *cpu, struct tiptoe_key *key)
 		task = READ(task, group_leader);
 	bpf_probe_read_kernel(cpu->own.row.comm, sizeof(cpu->own.row.comm),
 			      __builtin_preserve_access_index(&task->comm));
-	/* If another CPU was faster, its row stays. */
+	/* If another CPU was faster, the other CPU's row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * A program's run: its time and drops. The includer must define
- * DROPS, the number of reasons, and `struct own`, its state per CPU.
+ * A BPF program's run: its time, and what it drops (does not count). The including file must define DROPS, the
+ * number of reasons, and `struct own`, its state per CPU.
  */
 #pragma once
 
@@ -45,7 +45,7 @@ INLINE struct cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* Begins a run. `busy` prevents a run inside this one, from an interrupt or a map's contended lock. */
+/* Begins a run. `busy` prevents a nested run, which an interrupt or a map's contended lock would start. */
 INLINE struct cpu *enter(void)
 {
 	struct cpu *cpu = this_cpu();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Charges scopes for the events of a process's threads, and for their time off the CPU.
+ * Charges scopes (labelled parts of threads' work) for events, and for the threads' time off the CPU.
  *
- * A scope within its outer scopes is a *node* (core/wire/src/scopes.rs). The agent stores a thread's node in the
- * thread's memory block (*slab*), where these programs read it: the thread pointer leads to a descriptor, and that
- * to the slab. The agent measures times in scopes; these programs measure only how long a thread did not run.
+ * A scope within its outer scopes is a *node* (core/wire/src/scopes.rs). tiptoe's library in the process (the agent)
+ * stores a thread's node in the thread's counters (*slab*), to which a descriptor at the thread pointer leads. The
+ * agent measures times in scopes; these programs measure only how long a thread did not run.
  *
  * The process's data must not be trusted. An unreadable node counts as 0 (no scope), one above the last as the last.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data of scopes that tiptoe reads; in Rust: `scopes.rs`. */
+/* Data of scopes (labels on threads' work) that tiptoe reads; in Rust: `scopes.rs`. */
 #pragma once
 
 #include "kernel.h"
 
-/* The nodes of scopes, and the events charged to them. */
+/* The most nodes (scopes within their parents), and events charged to them. */
 #define NODES 1024
 #define EVENTS 8
 

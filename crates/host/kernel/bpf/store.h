@@ -12,7 +12,7 @@
 
 /* Settings, written before loading. */
 const volatile u32 only_changed = 0;
-/* The number of conditions; then each one's left operand, operator, right operand and constant. */
+/* The number of conditions; then each condition's left operand, operator, right operand and constant. */
 const volatile u32 conditions = 0;
 const volatile u64 condition[4 * CONDITIONS] = {};
 
@@ -36,11 +36,11 @@ struct hit {
 struct access {
 	u64 old;
 	u64 new;
-	/* The addend: the old value is `new` minus this. */
+	/* What the instruction added: the old value is `new` minus `added`. */
 	u64 added;
 	int is_known;
 	int has_old;
-	/* The old value is unknown: a store may have been missed. */
+	/* The old value is unknown, because a store may have been missed. */
 	int is_old_unknown;
 };
 
@@ -140,7 +140,7 @@ INLINE void decode(struct access *access, const struct hit *hit, u64 at, u32 len
 	case COMPARED:
 		access->has_old = part(&accumulator, &registers, store, at, len);
 		access->old = accumulator;
-		/* Without the flag the instruction stored nothing, so the value is unchanged. */
+		/* Without the zero flag the compared values differed, so the value is unchanged. */
 		if (hit->flags & ZERO_FLAG) {
 			access->is_known = part(&value, &registers, store, at, len);
 			access->new = value;

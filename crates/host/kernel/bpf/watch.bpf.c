@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Runs in a thread that accessed a watched variable. Counts accesses by instruction and
- * callers, with the values before and after.
+ * Runs in a thread that accessed a watched variable (a *hit*). Counts accesses by instruction and callers, with the
+ * values before and after.
  *
- * The processor traps after an access, when another thread may already have stored
- * there (a race). So the value is computed from the storing instruction, if `stores`
- * has it. tiptoe decodes an instruction for `stores` after the instruction's first hit.
+ * The processor traps after an access, when another thread may already have stored there (a race). So the value is
+ * computed from the storing instruction, if `stores` has this instruction. tiptoe decodes an instruction for
+ * `stores` after the instruction's first hit.
  *
- * `rules` lead from a code address to its caller's. tiptoe fills them, from unwind information, for
- * the addresses that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
+ * `rules` lead from a code address to the caller's. tiptoe fills them, from unwind information, for the addresses
+ * that walks reach. A walk ends at an address without a rule, and sets `is_partial`.
  *
- * All CPUs share an allowance of hits in a window of time. When it is used up, the program
- * returns 1, and an event on a CPU stops (PERF_EVENT_IOC_REFRESH) until tiptoe refreshes it.
+ * All CPUs share an allowance of hits in a window of time. When the allowance is used up, the program returns 1.
+ * That stops the event on this CPU (PERF_EVENT_IOC_REFRESH) until tiptoe refreshes the event.
  */
 #include "ids.h"
 #include "store.h"
@@ -64,7 +64,7 @@ struct {
 	TYPE(value, u64);
 } known SEC(".maps");
 
-/* Each variable's hits that began. tiptoe compares them before and after a read of memory, to detect a race. */
+/* Each variable's hits that began. If this number changes while tiptoe reads memory, there was a race. */
 struct {
 	UINT(type, MAP_ARRAY);
 	UINT(max_entries, VARIABLES);
@@ -88,8 +88,8 @@ struct {
 } rests SEC(".maps");
 
 /*
- * The window's cells: hits on all CPUs; their limit, or 0; whether counting has started; whether an event has stopped,
- * so that stores are missed; other processes' hits, with the same limit; whether those stopped an event.
+ * The window's cells: hits on all CPUs; their limit, or 0 for none; whether counting has started; whether an event
+ * has stopped and stores are missed; other processes' hits, limited alike; whether such hits stopped an event.
  */
 enum { HITS, ALLOWED, IS_ON, IS_RESTING, STRANGERS, IS_STRANGE, WINDOW };
 struct {
@@ -210,7 +210,7 @@ NO_INLINE struct tiptoe_watch_row *new_row(struct tiptoe_watch_key *key)
 		if (bpf_probe_read_user(cpu->own.row.stack, STACK_WORDS, (void *)cpu->own.row.registers[4]))
 			cpu->own.row.stack_words = 0;
 	}
-	/* If another CPU was faster, its row stays. */
+	/* If another CPU was faster, the other CPU's row stays. */
 	bpf_map_update_elem(&rows, key, &cpu->own.row, NO_EXIST);
 	return bpf_map_lookup_elem(&rows, key);
 }

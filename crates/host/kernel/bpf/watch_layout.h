@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Data shared by the program at breakpoints and tiptoe; in Rust: `src/watchpoints/watch_layout.rs`. */
+/* Data shared by tiptoe and its program at breakpoints; in Rust: `src/watchpoints/watch_layout.rs`. */
 #pragma once
 
 #include "kernel.h"
 
-/* The most distinct values, callers, words of stack and registers in a row. */
+/* The most distinct values, callers, words of stack and registers in a row (sums by key). */
 enum { VALUES = 8, CALLERS = 16, STACK_WORDS = 128, REGISTERS = 16 };
 
 /* A variable; the map's key is its address. */
@@ -14,20 +14,20 @@ struct tiptoe_variable {
 	u32 is_signed;
 	/* Set for watched code, which has no value. */
 	u32 is_code;
-	/* The index of its event. */
+	/* The index of the variable's perf event. */
 	u32 slot;
 };
 _Static_assert(sizeof(struct tiptoe_variable) == 20, "as in Rust");
 
 /*
- * Whether a variable's last value is known. GAP: no, because stores are missed while events
- * are disabled or moved. FIRST: not until the next hit. FOLLOWED: yes, from the last hit.
+ * Whether a variable's last value is known. GAP: no, because stores are missed while events are disabled or moved.
+ * FIRST: not until the next hit. FOLLOWED: yes, from the last hit.
  */
 enum known { GAP, FIRST, FOLLOWED };
 
 /* Which hits share a row. */
 struct tiptoe_watch_key {
-	/* The user's address after the instruction that hit. */
+	/* The user-space address after the instruction that hit. */
 	u64 ip;
 	/* A hash of the callers. */
 	u64 stack;
@@ -69,9 +69,9 @@ struct tiptoe_watch_row {
 	struct tiptoe_value values[VALUES];
 	u64 callers[CALLERS];
 	u64 depth;
-	/* The walk ended at code without a rule. */
+	/* The walk ended at code without an unwind rule. */
 	u64 is_partial;
-	/* The first hit: registers in machine order, flags, and part of its stack. */
+	/* The first hit: registers in machine order, flags, and part of the thread's stack. */
 	u64 registers[REGISTERS];
 	u64 flags;
 	u64 stack_words;
@@ -103,7 +103,7 @@ struct tiptoe_store {
 	/* The register's number in machine code, and the bit at which the value begins. */
 	u32 reg;
 	u32 shift;
-	/* Bytes. */
+	/* The number of stored bytes. */
 	u32 width;
 	/* The address: base + index * scale + displacement. */
 	u32 base;

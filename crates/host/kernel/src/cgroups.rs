@@ -1,19 +1,19 @@
 //! Counts for any number of cgroups with one set of per-CPU events.
 //!
-//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs *charge* a task's cgroup: they add what the kernel counts in
-//!   the task to the cgroup's counts. If events or [`ExtraCounts`] need more than that, or too many tasks begin and
-//!   end, counting is at switches.
+//! - **By tasks** (`bpf/cgroup_tasks.bpf.c`): BPF programs *charge* a task's cgroup: they add what the kernel counts
+//!   in the task to the cgroup's counts. If events or [`ExtraCounts`] need more, or too many tasks begin and end,
+//!   counting is at switches.
 //! - **At switches** (`bpf/cgroups.bpf.c`): at each switch, a BPF program charges the previous task's cgroup for the
 //!   CPU's work. The cgroups' counts add up to the system's, because each CPU's events count all the time.
 //!
 //! For both:
 //!
-//! - [`Cgroups::read`] makes the programs charge for all running tasks, then reads shared memory, where each cgroup has
-//!   an index (*slot*).
-//! - A cgroup's counts are of its own tasks only. A caller must add the descendants' ([`Tree::line`]).
+//! - [`Cgroups::read`] makes the programs charge for all running tasks, then reads shared memory, where each cgroup
+//!   has an index (*slot*).
+//! - A cgroup's counts exclude its descendants', which the caller must add ([`Tree::line`]).
 //! - New cgroups count from their first task on; removed cgroups stay readable until [`Cgroups::forget`].
-//! - When a task moves a running task, the programs charge for all running tasks; [`CountFaults`] counts charges that
-//!   come too late.
+//! - When a running task is moved, the programs charge for all running tasks; [`CountFaults`] counts charges that
+//!   came too late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ pub struct Cgroups {
     owners: MappedArray,
     /// Each slot's nonzero sums when its cgroup's count started.
     before: BTreeMap<u32, Vec<CpuCounts>>,
-    /// Cgroups outside `root`.
+    /// Ids of cgroups outside `root`.
     elsewhere: BTreeSet<u64>,
     tree: Tree,
     root: PathBuf,
@@ -101,23 +101,24 @@ pub struct Cgroups {
     off: [u64; 2],
 }
 
-/// The owner of counts.
+/// The tasks that counts belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountOwner {
     /// A cgroup's own tasks.
     Cgroup(u64),
-    /// Idle tasks. Their switches and the events of interrupts count, but no time.
+    /// Idle tasks. Their switches and the events of interrupts are counted, but not their time.
     Idle,
     /// Cgroups that found no free slot.
     Others,
 }
 
-/// An owner's counts.
+/// The counts of one [`CountOwner`].
 #[derive(Clone, Debug)]
 pub struct TaskCounts {
     /// The owner.
     pub whose: CountOwner,
-    /// The counts by CPU. Counting by tasks puts all in the first CPU's, because the kernel does not record the CPU.
+    /// The counts by CPU. Counting by tasks puts all into the first entry, because a task's fields do not name the
+    /// CPU.
     pub cpus: Vec<CpuCounts>,
 }
 
@@ -134,7 +135,7 @@ impl Cgroups {
             let most = MOST_EVENTS;
             return Err(CounterRefusal::ManyEvents { count, most }.into());
         }
-        // In a container's PID namespace a round over all tasks misses some.
+        // In a container's PID namespace, a run over all tasks misses some.
         let has_all_by_tasks = count == 0 && !wanted.has_cgroup_switches && !wanted.per_cpu;
         let by_tasks = has_all_by_tasks && in_first_pid_namespace();
         let at_switches = || Cgroups::load_as(CountingMode::AtSwitches, events, wanted, tree, root);
@@ -313,7 +314,7 @@ impl Cgroups {
         Ok(did.collect())
     }
 
-    /// Returns the last reading's tree.
+    /// Returns the cgroups as of the last reading.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }

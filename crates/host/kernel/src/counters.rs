@@ -1,7 +1,7 @@
 //! Sets of perf events on CPUs, cgroups, processes, threads, or a command from its exec on.
 //!
 //! An event that this machine lacks, or that does not fit into its group, is omitted. Each event has a descriptor per
-//! CPU or thread. Later threads inherit events, and add their counts when they exit.
+//! CPU or thread. Later threads inherit events; their counts are added when they exit.
 
 use std::fs::File;
 use std::io;
@@ -30,8 +30,7 @@ pub(crate) use tracepoint::id as tracepoint_id;
 pub enum CountTarget {
     /// These CPUs; all online ones if empty.
     Cpus(Vec<u32>),
-    /// A cgroup and its descendants, by the cgroup's directory in perf's hierarchy. The kernel exchanges events at each
-    /// switch between cgroups.
+    /// A cgroup and its descendants, by the cgroup's directory in perf's hierarchy.
     Cgroup(PathBuf),
     /// These processes, with threads and descendants.
     Processes(Vec<u32>),
@@ -88,14 +87,14 @@ impl CounterSet {
             };
             let set = opening.open(&resolved)?;
             tries -= 1;
-            // Repeated, because a new thread may have inherited only some of the events.
+            // A new thread may have inherited only some of the events, so they are opened again.
             if set.is_complete || tries == 0 {
                 return Ok(set);
             }
         }
     }
 
-    /// Returns `false` if threads started or ended during the opening, so that a new one may not be counted.
+    /// Returns `false` if threads started or ended during the opening, so that a new thread may be uncounted.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -127,7 +126,7 @@ impl CounterSet {
         self.each_leader(PerfEvent::disable, "disable an event")
     }
 
-    /// Numbers the events that are open on every CPU, from 0; `None` for the others.
+    /// Numbers the events that are open on every CPU, from 0; `None` for other events.
     pub fn everywhere(&self) -> Vec<Option<usize>> {
         let cpus = self.cpus.as_deref().unwrap_or_default().len();
         let mut numbers = 0..;

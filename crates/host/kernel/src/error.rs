@@ -19,7 +19,7 @@ pub enum Error {
     /// A right is missing, or a security policy forbids uprobes.
     #[error("no permission to arm kernel uprobes")]
     PermissionDenied,
-    /// The process has ended, or all threads to count.
+    /// The process, or each thread to count, has ended.
     #[error("the process to be probed has ended")]
     NoSuchThread,
     /// No such file.

@@ -2,8 +2,9 @@
 //! site, with the call sites that wake. While attached, the BPF programs slow each system call of the machine, which
 //! then checks for tracepoints.
 //!
-//! 1. The program for ends must be attached first and detached last; otherwise waits would seem never to end.
-//! 2. Rows are sums since the start, never removed.
+//! 1. The program at the calls' ends must be attached first and detached last. Otherwise missed ends would make waits
+//!    seem endless.
+//! 2. Rows (sums of calls by key) are never removed.
 //! 3. Callers must refuse 32-bit programs, whose calls these tracepoints do not report.
 //!
 //! Needs Linux 5.15.
@@ -68,7 +69,7 @@ pub struct FutexesWanted {
     pub by_thread: bool,
     /// Whether only the program after the next exec counts.
     pub before_exec: bool,
-    /// Whether an agent in the process counts the calls from patched code.
+    /// Whether an agent (tiptoe's library) in the process counts the calls from patched code.
     pub beside_agent: bool,
     /// An agent's thread, whose calls do not count.
     pub agent_thread: Option<u32>,
@@ -137,7 +138,7 @@ impl Futexes {
         self.fill("frames", frames)
     }
 
-    /// Skips calls that return to these patched addresses, because the agent counts such calls.
+    /// Skips calls that return to these patched addresses, which the agent counts.
     pub fn leave_alone(&mut self, patched: impl Iterator<Item = u64>) -> Result<(), Error> {
         self.fill("patched", patched.map(|at| (at, 1)))
     }

@@ -1,8 +1,8 @@
-//! How uprobes run an instruction, or fail to, as seen on Linux 6.18.
+//! How the kernel runs a probed instruction, or fails to, as seen on Linux 6.18.
 //!
 //! The kernel emulates a few instructions, and single-steps a copy of the others. It refuses some: with ENOTSUPP if
-//! their code is mapped already, otherwise silently, and the probe never counts. It runs some wrongly, so that the
-//! program crashes or miscomputes (`tests/opcodes.rs`).
+//! their code is mapped already, otherwise silently, so that the probe never counts. It runs some wrongly, so that
+//! the program crashes or miscomputes (`tests/opcodes.rs`).
 //!
 //! The kernel replaces one form of no-operation with a call, which needs no trap: up to Linux 7.1 the form of five
 //! bytes, from 7.2 on that of ten. [`optimised`] tries the running kernel, because distributions backport changes.
@@ -117,14 +117,14 @@ fn is_rex(byte: u8) -> bool {
     byte & 0xf0 == 0x40
 }
 
-/// How an instruction runs under a uprobe, which decides most of a hit's cost.
+/// How an instruction runs under a uprobe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
     /// A no-operation that the kernel may [replace with a call](ReplacedNop).
     Nop,
     /// The kernel emulates the instruction.
     Emulated,
-    /// The kernel single-steps a copy. That needs a second trap, and costs several times more.
+    /// The kernel single-steps a copy. Single-stepping needs a second trap, and costs several times more.
     #[default]
     Single,
 }
@@ -160,7 +160,7 @@ const NOP10: [u8; 10] = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
 /// The no-operation that becomes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacedNop {
-    /// The no-operation of five bytes. The kernel refuses the one of ten bytes because of its prefix.
+    /// The no-operation of five bytes. The kernel refuses that of ten bytes for its prefix.
     Nop5,
     /// The no-operation of ten bytes. The call that replaces it spares the red zone below the stack, so it is safe
     /// inside a function.
@@ -228,7 +228,6 @@ mod tests {
         check(&[0xf2, 0x0f, 0x10, 0x05, 0, 0, 0, 0], false); // movsd 0(%rip),%xmm0
     }
 
-    /// Regression: in glibc's strchr the kernel took such an opcode for a jump.
     #[test]
     fn prefixes_of_other_maps_are_refused() {
         let check = |bytes: &[u8], bad| {
@@ -261,7 +260,6 @@ mod tests {
         check(&[0x90], false);
     }
 
-    /// Regression: static probes on Linux 7.2 and later were refused for their CS prefix.
     #[test]
     fn the_no_operation_of_ten_bytes_is_probed_where_the_kernel_takes_it() {
         let refused = |bytes: &[u8], kind| unprobeable_with(bytes, false, || kind).is_some();

@@ -56,6 +56,5 @@ pub(crate) mod errno {
     pub const ENOSPC: i32 = 28;
     pub const ENOSYS: i32 = 38;
     pub const EOPNOTSUPP: i32 = 95;
-    /// The kernel's own number, for a refused instruction.
     pub const ENOTSUPP: i32 = 524;
 }

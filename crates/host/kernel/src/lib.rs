@@ -1,15 +1,15 @@
 //! Counts in the kernel what tiptoe's agent, a library inside the program, cannot count.
 //!
-//! [`UprobeSet`] counts hits of instructions where no agent can be: in static or 32-bit programs, or under seccomp. A
+//! [`UprobeSet`] counts hits of instructions in programs that no agent can enter: static, 32-bit, or under seccomp. A
 //! hit costs 230 to 480 ns if the kernel emulates the instruction, up to 19 us if it single-steps (in a virtual
-//! machine). [`CounterSet`] counts perf's events. BPF programs (`bpf/`) time waits, for the kernel's locks ([`Waits`])
+//! machine). [`CounterSet`] counts perf's events. BPF programs (`bpf/`) time waits for the kernel's locks ([`Waits`])
 //! and in futex calls ([`Futexes`]).
 //!
 //! Invariants:
 //!
-//! - Exited threads stay in the counts.
-//! - [`UprobeSet`], [`Futexes`] and [`Watchpoints`] count the given process only. Its forked children do not count, but
-//!   breakpoints that they inherit cost them time until exec.
+//! - The counts of exited threads are included.
+//! - [`UprobeSet`], [`Futexes`] and [`Watchpoints`] count the given process only. Its forked children are not
+//!   counted, but breakpoints that children inherit cost them time until exec.
 //! - A set is disarmed when dropped, or when tiptoe dies.
 //!
 //! A caller must not arm an address that the agent patched, because the kernel would resume the program inside the

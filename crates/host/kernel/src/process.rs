@@ -1,10 +1,11 @@
-//! Counts probes for a whole process, with one BPF program.
+//! Counts hits of uprobes in a whole process, with one BPF program.
 //!
 //! A *link* is a kernel object that arms a list of places in one file, or none of them if the kernel refuses one.
-//! tiptoe halves a refused list until each refused place is alone. Each try takes milliseconds, so lists are short.
+//! tiptoe halves a refused list until each refused place is alone. Each try takes milliseconds, and short lists need
+//! few tries.
 //!
-//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. Up to [`ALONE`]
-//! places have a link each, so that closing a link disarms no other place.
+//! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If a set has
+//! at most [`ALONE`] places, each has a link of its own.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -64,7 +65,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes these places' links. Arms again and returns the links' other places, which did not count in between.
+    /// Closes the links of these places. Arms the links' other places again and returns these other places, which did
+    /// not count meanwhile.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],
@@ -85,7 +87,7 @@ impl ProcessProbes {
         others.into_iter().map(|place| place as usize).collect()
     }
 
-    /// Returns whether all are armed.
+    /// Arms these places again. Returns whether all are armed.
     pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
         let mut linker = Linker::new(&self.counters, self.process, probes);
         let linked = linker.link_by_file(places.iter().copied());

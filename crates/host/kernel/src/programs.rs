@@ -208,7 +208,7 @@ pub(crate) fn first_word(bpf: &Ebpf) -> u32 {
     words.and_then(|words| words.get(&0, 0).ok()).unwrap_or(0)
 }
 
-/// Returns the drops by reason. The last count is [`missed`].
+/// Returns how many events were dropped, by reason. The last count is [`missed`].
 pub(crate) fn drops<const WORDS: usize>(bpf: &Ebpf) -> Result<[u64; WORDS], Error> {
     let failed = |error| bpf_refusal("read the drops", &error);
     let drops: PerCpuArray<_, u64> = typed_map(bpf, "drops", "read the drops")?;

@@ -17,7 +17,7 @@ pub(crate) fn bpf_refusal(what: &str, error: &(dyn StdError + 'static)) -> Error
     }
 }
 
-/// Returns whether the verifier rejected the program, so that the error is no lack of rights.
+/// Returns whether the verifier rejected the program.
 fn is_verifiers(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref() {
         Some(ProgramError::LoadError { verifier_log, .. }) => !verifier_log.to_string().is_empty(),

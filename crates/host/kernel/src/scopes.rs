@@ -3,7 +3,7 @@
 //! BPF programs (`bpf/scopes.bpf.c`) read a thread's scope from the memory of the agent, tiptoe's library in the
 //! process.
 //!
-//! Context switches of all processes run these programs, whose time [`Scopes::times_of_all`] returns.
+//! Context switches of all processes run these programs.
 
 use std::os::fd::OwnedFd;
 
@@ -28,9 +28,9 @@ const READ: &str = "read the counts of scopes";
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 const EXITED: [&str; 3] = ["exited", "sched", "sched_process_exit"];
 
-/// The number of *nodes*: scopes within their outer scopes. The last node counts for all that found no number.
+/// The number of *nodes*: scopes within their outer scopes. The last node counts for all scopes that found no number.
 pub const NODES: u32 = 1024;
-/// The most events to charge.
+/// The most events.
 pub const MOST_EVENTS: usize = 8;
 
 type Sums = [u64; size_of::<NodeSums>() / 8];
@@ -60,7 +60,7 @@ pub struct NodeSums {
     pub events: [u64; MOST_EVENTS],
 }
 
-/// Charges scopes (adds events to their sums), from [`Scopes::start`] to [`Scopes::stop`].
+/// Counts events by scope, from [`Scopes::start`] to [`Scopes::stop`].
 #[derive(Debug)]
 pub struct Scopes {
     bpf: Ebpf,
@@ -80,7 +80,7 @@ pub fn can_charge(counter: &Counter<'_>) -> bool {
 }
 
 impl Scopes {
-    /// Prepares to charge at most [`MOST_EVENTS`] [chargeable](can_charge) events.
+    /// Prepares to count at most [`MOST_EVENTS`] [chargeable](can_charge) events.
     pub fn load(wanted: &ScopesWanted, events: &[Counter<'_>]) -> Result<Scopes, Error> {
         let resolved = events.iter().map(resolve);
         let resolved: Vec<KernelEvent> = resolved.collect::<Result<_, _>>()?;
@@ -159,7 +159,7 @@ impl Scopes {
         Ok(())
     }
 
-    /// Ends charging; sums stay readable.
+    /// Ends counting; sums stay readable.
     pub fn stop(&mut self) {
         self.open.clear();
         self.links.clear();

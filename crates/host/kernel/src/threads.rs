@@ -1,5 +1,5 @@
-//! Counts with a perf event per probe and thread, which suits few probes. A pause must close the events, because a
-//! disabled event still traps.
+//! Counts hits of uprobes with a perf event per probe and thread, which suits few probes. To pause a probe, its
+//! events must be closed, because a disabled event still traps.
 
 use std::ffi::CString;
 use std::io;

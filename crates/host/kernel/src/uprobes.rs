@@ -7,9 +7,9 @@
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
 //! Perf events are used only if the kernel lacks BPF links to uprobes or forbids them, or the main thread has exited.
-//! Any other failure of BPF is reported, because perf events miss later threads. Perf events must not be inherited: at
-//! the target's clone(2) the kernel would read the probe's path again, from the target's memory, and fail with EFAULT
-//! (seen on Linux 6.18).
+//! Any other failure of BPF is reported, because perf events miss later threads. Perf events must not be inherited.
+//! At the target's clone(2) the kernel would read the probe's path again, from the target's memory, and fail with
+//! EFAULT (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl UprobeSet {
     }
 
     fn open_best(process: Process, probes: &[KernelProbe]) -> Result<Self, Error> {
-        // For BPF, the kernel finds the memory through the main thread, which has none after its exit.
+        // For BPF, the kernel finds the process's memory through the main thread, which has none after its exit.
         if process.outlived_main_thread() {
             return Self::open_threads(&process.threads()?, probes);
         }
@@ -257,7 +257,6 @@ mod tests {
     use super::*;
     use crate::kernel_probe::refusal;
 
-    /// Regression: any failure led to probes of single threads.
     #[test]
     fn a_failure_was_taken_for_an_old_kernel() {
         for number in [1, 13, 22, 38, 95] {

@@ -6,14 +6,13 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs return at once if the lock's type or the process was not requested. [`Waits::times_of_all`] includes
-//! these runs.
+//! The programs return at once if the lock's type or the process was not requested.
 //!
-//! 1. The program for ends must be attached first and detached last; otherwise waits would seem never to end.
-//! 2. Rows are sums since the start, never removed.
+//! 1. The program at the waits' ends must be attached first and detached last. Otherwise missed ends would make waits
+//!    seem endless.
+//! 2. Rows (sums of waits by key) are never removed.
 //!
-//! A writer that gets a semaphore by spinning does not reach these tracepoints
-//! (`rwsem_down_write_slowpath`).
+//! A writer that gets a semaphore by spinning does not reach these tracepoints (`rwsem_down_write_slowpath`).
 
 use std::collections::HashMap as Stacks;
 
@@ -99,7 +98,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// Adds processes; has no effect if all count.
+    /// Adds processes; has no effect if all processes count.
     pub fn choose(&mut self, pids: &[u32]) -> Result<(), Error> {
         const CHOOSE: &str = "choose the processes";
         let mut chosen: HashMap<_, u32, u32> = typed_map_mut(&mut self.bpf, "wanted", CHOOSE)?;

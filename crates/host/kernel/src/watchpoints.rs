@@ -4,12 +4,13 @@
 //! Events on each CPU ([`wide`]) see all threads and cost nothing at a context switch. Events on each thread
 //! ([`tasks`]) need no right to watch whole CPUs, and do not see other processes.
 //!
-//! 1. Rows are sums since the start, never removed.
+//! 1. Rows (sums of accesses by key) are never removed.
 //! 2. A value is exact if the storing instruction is known ([`Watchpoints::insert_store`]). Otherwise it is read from
-//!    memory after the store, where another thread may have stored in between (a race).
-//! 3. A window of time has an *allowance* of hits. After it is used up, a CPU's event stops at its next hit until
-//!    [`Watchpoints::refresh`]; threads' events must be disabled with [`Watchpoints::rest`]. Other processes' hits have
-//!    an allowance of their own; after [`Watchpoints::move_to_threads`] only the process is watched.
+//!    memory after the store, where another thread may have stored since (a race).
+//! 3. A window of time has an *allowance* of hits (accesses). When the allowance is used up, a CPU's event stops at
+//!    its next hit until [`Watchpoints::refresh`]; threads' events must be disabled with [`Watchpoints::rest`]. Other
+//!    processes' hits have an allowance of their own; after [`Watchpoints::move_to_threads`] only the process is
+//!    watched.
 //!
 //! Needs Linux 6.1, or 6.10 for events on CPUs.
 
@@ -111,7 +112,7 @@ impl Events {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
-    /// Each slot's hits beyond the allowance, as last read.
+    /// Each slot's (debug register's) hits beyond the allowance, as last read.
     beyond: [u64; REGISTERS as usize],
     /// Slots with hits beyond the allowance in this window, a bit each.
     rested: u64,
@@ -132,8 +133,8 @@ fn prepare(
 }
 
 impl Watchpoints {
-    /// Prepares to count. Variables with indices in `serving` get debug registers (*slots*); the others wait for
-    /// [`Watchpoints::serve`].
+    /// Prepares to count. Variables with indices in `serving` get debug registers (*slots*); the other variables wait
+    /// for [`Watchpoints::serve`].
     pub fn open(
         wanted: &WatchWanted,
         watchpoints: &[Watchpoint],
@@ -154,7 +155,6 @@ impl Watchpoints {
         slots.book(of_process, serving)?;
         let served = serving.iter().map(|index| (*index, watchpoints[*index].at));
         let served: Vec<(usize, Breakpoint)> = served.collect();
-        // In parallel, because both take about equally long.
         let (bpf, prepared) = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load(wanted));
             let prepared = prepare(wanted.form, &slots, &served);
@@ -230,7 +230,7 @@ impl Watchpoints {
         self.hit_cost
     }
 
-    /// Makes a slot serve another variable. Returns the window so far.
+    /// Makes a slot serve another variable. Returns what happened in the window so far.
     pub fn serve(
         &mut self,
         slot: usize,
@@ -274,7 +274,7 @@ impl Watchpoints {
     pub fn forget(&mut self, address: u64) -> Result<(), Error> {
         let mut map: HashMap<_, u64, Variable> = typed_map_mut(&mut self.bpf, "variables", PASS)?;
         match map.remove(&address) {
-            // A variable that had no turn is not in the map.
+            // A variable that never had a slot is not in the map.
             Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
             Err(error) => Err(not_passed(error)),
         }
@@ -304,11 +304,11 @@ impl Watchpoints {
         self.end_gap(&self.serving.clone())
     }
 
-    /// Begins the next window; returns the last one.
+    /// Begins the next window; returns what happened in the last one.
     pub fn refresh(&mut self) -> Result<Window, Error> {
         let served = self.serving.clone();
-        // Cleared before `window` reads `rests`, because the program adds to `rests` before it sets the flag. So if
-        // `window` misses a stop, the next call sees the flag.
+        // Cleared before `window` reads `rests`. The program adds to `rests` before it sets the flag, so if `window`
+        // misses a stop, the next call sees the flag.
         let did_rest = in_window(&self.bpf, IS_RESTING)? != 0;
         if did_rest {
             old_values::begin_gap(&mut self.bpf, &served)?;
@@ -349,7 +349,7 @@ impl Watchpoints {
         Ok(rest.is_resting)
     }
 
-    /// Returns the window so far.
+    /// Returns what happened in the window so far.
     pub fn window(&mut self) -> Result<Window, Error> {
         let hits = in_window(&self.bpf, HITS)?;
         let map: PerCpuArray<_, u64> = typed_map(&self.bpf, "rests", READ)?;

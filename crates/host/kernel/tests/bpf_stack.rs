@@ -15,7 +15,7 @@ const AT_UPROBES: [&str; 5] = ["uprobe", "uretprobe", "usdt", "kprobe", "tracepo
 const NAMED: &str = "tracepoint/";
 const MOST: i32 = 64;
 
-/// Returns each program's section and stack use, with called functions.
+/// Returns each program's section and stack use, including that of called functions.
 fn programs(object: &Path) -> Vec<(String, i32)> {
     let bytes = std::fs::read(object).expect("an object");
     let file = object::File::parse(&*bytes).expect("ELF");

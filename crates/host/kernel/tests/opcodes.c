@@ -43,7 +43,6 @@ static volatile uint64_t signal_seen;
 extern void run_instruction(void);
 extern void leave_instruction(void);
 
-/* rsp is loaded last. */
 __asm__(
     ".text\n.globl run_instruction\nrun_instruction:\n"
     "  push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15\n"
@@ -126,7 +125,6 @@ static uint8_t fresh[DATA_LEN];
 
 static void prepare(void) {
     uint64_t seed = 1;
-    /* Ordinary single and double floats, for most instructions. */
     for (size_t at = 0; at < sizeof fresh; at += 8) {
         uint64_t word = pattern(&seed) & 0x3fffffff3fffffff;
         memcpy(fresh + at, &word, 8);

@@ -1,8 +1,9 @@
 //! Every opcode under a uprobe has the same effect as without one.
 //!
 //! opcodes.c runs slots of code three times without probes, then with them. A slot is `traps, instruction, nops, jmp
-//! FALL`. The nops are more bytes than a uprobe copies, and serve as immediates of any length. Instructions that fault
-//! in the first run are skipped. If the second and third runs differ, only a fault in the probed run is an error.
+//! FALL`; its run ends at FALL. The nops are more bytes than a uprobe copies, and serve as immediates of any length.
+//! Instructions that fault in the first run are skipped. The probed run must equal the second and third; if these two
+//! differ, the probed run must only not fault.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -201,8 +202,7 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns ModRM bytes with displacements: all pairs of registers, and five forms of memory for each middle field,
-/// which with some opcodes selects the instruction.
+/// Returns ModRM bytes with displacements: all pairs of registers, and five forms of memory for each middle field.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {
@@ -219,7 +219,6 @@ fn operands() -> Vec<Vec<u8>> {
     registers.chain(memory).collect()
 }
 
-/// Returns instructions whose immediates must have certain values.
 fn special() -> Vec<Code> {
     let near = (0x80..=0x8f).map(|opcode| vec![0x0f, opcode, 0x20, 0, 0, 0]);
     let calls = [0xe8, 0xe9].map(|opcode| vec![opcode, 0x20, 0, 0, 0]);

@@ -90,8 +90,7 @@ fn all_stores_of_all_threads_are_counted() {
     );
     let hits = set.hits(0).expect("hits");
     assert_eq!((hits.all, hits.wanted), (all, all));
-    // Each thread's first 7 and its number change the value, except where it is 7 already: at thread 7's number and
-    // thread 8's first 7.
+    // A thread's first 7 and its number change the value, but not thread 7's number and thread 8's first 7.
     let changed = rows.iter().map(|row| row.changed).sum::<u64>();
     assert_eq!(changed, 2 * THREADS - 2, "{rows:#?}");
     let sevens = rows.iter().flat_map(|row| &row.values);
@@ -117,7 +116,7 @@ fn threads_have_breakpoints_of_their_own() {
     assert!(attached.threads >= 2, "{attached:?}");
     let unreserved = set.follow_births().expect("births");
     let [of_threads, _] = set.reservations().expect("reservations");
-    // Later threads count, too, including those of other tests.
+    // Later threads count, including those of other tests.
     let accounted = of_threads.reservations + unreserved.registers;
     let threads = u64::from(attached.threads) + THREADS;
     assert!(accounted >= threads, "{of_threads:?}, {unreserved:?}");

@@ -1,16 +1,16 @@
 //! Keeps the prices (costs of one hit) of earlier runs, because measuring takes longer than many programs run. Each
-//! kind of price has files in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is no
-//! error.
+//! kind of price has files in a folder that only this user may enter ([`OwnFolder`]). A cache that cannot be used is
+//! no error.
 //!
-//! A file is used only if it names this boot, these CPUs and this build of tiptoe, and if [`encode`] makes exactly its
-//! text. A price may still be outdated, because a virtual machine's host or clock rates change, or other threads share
-//! the core. So a file also has a [`yardstick`], the time of a call in a short loop. If the present yardstick differs
-//! by more than the factor [`FAMILY`], the CPUs are in another *state*. Each state has its own file, because a busy
-//! machine changes between a few states.
+//! A file is used only if it names this boot, these CPUs and this build of tiptoe, and if [`encode`] makes exactly
+//! its text from the price. The price may still be outdated, because a virtual machine's host or the clock rate
+//! changed, or another thread shares the core. So a file also has a [`yardstick`], the time of a call in a short
+//! loop. If the present yardstick differs by more than the factor [`FAMILY`], the CPUs are in another *state*. Each
+//! state has its own file, because a busy machine changes between a few states.
 //!
-//! The yardstick is measured before and after a price. If the two yardsticks differ, the price is measured again, up to
-//! [`TRIES`] times in all. If they still differ, the price is used but not kept, and the report says so. A price is
-//! kept in the file of the state after its measurement, because the state may have changed since the run began.
+//! The yardstick is measured before and after a price. If these yardsticks differ by more than that factor, the price
+//! is measured again, up to [`TRIES`] times in all. If they still differ, the price is used but not kept, and the
+//! report says so.
 
 use std::arch::x86_64::__cpuid;
 use std::cell::{Cell, OnceCell};
@@ -33,7 +33,7 @@ const LAST_STATE: f64 = 40.0;
 const MOST_BYTES: usize = 4096;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Prices of earlier runs.
+/// The prices of earlier runs.
 pub struct PriceCache {
     folder: Option<PathBuf>,
     key: String,
@@ -63,7 +63,7 @@ impl PriceCache {
         self.calibrated.get()
     }
 
-    /// Returns the cached price, or measures it, and keeps it if the state was steady.
+    /// Returns the cached price. Without one, measures the price, and keeps it if the state did not change.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.note(Calibration::Cached);
@@ -85,8 +85,8 @@ impl PriceCache {
             .set(self.calibrated.get().max(Some(calibration)));
     }
 
-    /// Returns the price, the yardstick after it, and whether the state was steady. The yardstick is `None` if the one
-    /// before or after is unknown.
+    /// Returns the price, the yardstick after it, and whether the state was steady. The yardstick is `None` if the
+    /// yardstick before or after the price is unknown.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;

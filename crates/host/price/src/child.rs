@@ -1,5 +1,6 @@
-//! A forked child for measurements that would disturb this process. All that it does must be async-signal-safe, because
-//! other threads may hold locks at the fork. It answers questions of one byte with numbers, until its parent ends.
+//! A forked child for measurements that would disturb this process. The child answers questions of one byte with
+//! numbers, until its parent ends. The child must only do what is async-signal-safe, because locks that other threads
+//! held at the fork are never released there.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -58,8 +59,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Must close `parents`, the parent's end of the socket, because `read` would otherwise
-/// wait for ever after the parent's exit.
+/// Answers until the parent exits. Must close `parents`, the child's copy of the parent's end of the socket, because
+/// `read` returns 0 only after all copies are closed.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {

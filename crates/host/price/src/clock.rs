@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tiptoe_sys::raw::monotonic_ns;
 
 const FIRST_SPAN: Duration = Duration::from_millis(1);
-/// After this time the rate is used, even if reading the clocks is slow.
+/// The rate over this time is used, even if reading the clocks is slow.
 const SPAN: Duration = Duration::from_millis(20);
-/// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error below
-/// 0.01%.
+/// Reading both clocks, at the begin and the end, must take at most 1/`PART` of the time in between, for an error of
+/// the rate below 0.01%.
 const PART: u32 = 10_000;
 
-/// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or 20 to 40 ms if reading the clocks
-/// is slow.
+/// Returns the nanoseconds of a tick, times 2^32. The first call takes 1 to 2 ms, or 20 to 40 ms if reading the
+/// clocks is slow.
 pub fn ns_per_tick() -> u64 {
     static MEASURED: OnceLock<u64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -60,7 +60,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the fastest of several readings, because it was disturbed least.
+/// Returns the fastest of several readings of both clocks, which was interrupted least.
 fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();
@@ -78,10 +78,9 @@ fn clock_pair() -> ClockPair {
     )
 }
 
-/// A moment by the monotonic clock and the counter.
+/// A moment by CLOCK_MONOTONIC and by the counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// By CLOCK_MONOTONIC.
     at_ns: u64,
     ticks: u64,
     ns_per_tick: u64,

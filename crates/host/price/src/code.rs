@@ -7,13 +7,11 @@ use std::ptr;
 const PAGE: u64 = 4096;
 const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EXECUTABLE: i32 = libc::PROT_READ | libc::PROT_EXEC;
-/// A jump that replaces several instructions must have the trap byte 0xcc where an instruction began. If 0xcc is the
-/// highest byte of its displacement, the trampoline is about 800 MiB below the jump.
+/// The bytes of addresses. A jump that replaces several instructions must have the trap byte 0xcc where one of them
+/// began. If this is the jump's last byte, the jump's target is about 800 MiB below the jump.
 const RESERVED: usize = 1 << 30;
-/// The bytes for functions, at the reservation's end.
 const FUNCTIONS: u64 = 1 << 20;
 
-/// The distance between two layouts' functions.
 const SHIFT: u64 = 37 * PAGE;
 
 pub(super) struct Draft {
@@ -23,8 +21,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reserves addresses, without memory. Layouts have functions at different addresses, because a function's speed
-    /// depends on its address (branch predictors).
+    /// Reserves addresses, without memory. Each layout has its functions at other addresses, because a function's
+    /// speed depends on its address (branch predictors).
     pub(super) fn reserve(layout: u8) -> io::Result<Draft> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, which replaces none.
@@ -93,8 +91,8 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // SAFETY: the mapping is our own. No generated code runs now, because `Program::run` borrows this value's
-        // owner.
+        // SAFETY: the mapping is our own. No generated code runs now, because `Program::run` borrows the program,
+        // which owns this value.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }

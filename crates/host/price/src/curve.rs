@@ -1,6 +1,6 @@
-//! The cost of a hit, by the time since the function's last hit (the *gap*). The more code ran in between, the less of
-//! the trampoline is cached. The gap is estimated as the target's CPU time divided by the function's hits. The costs
-//! were measured in loops of functions of several kinds, the *surroundings*.
+//! The cost of a hit (a counted call), by the *gap*, the time since the function's last hit. The more code ran in the
+//! gap, the less of the trampoline (code that counts) is cached. A target's gap is estimated as its CPU time divided
+//! by the function's hits. Costs were measured in loops of functions of several kinds, the *surroundings*.
 
 use tiptoe_event::Cost;
 
@@ -11,7 +11,7 @@ use super::median;
 pub const FLOOR_NS: f64 = 0.05;
 /// The interval's low end, as a part of the cost in the hottest loop.
 const CHEAPER: f64 = 0.7;
-/// The interval's high end, as a multiple of the dearest surrounding's cost.
+/// The interval's high end, as a multiple of the cost in the dearest surrounding.
 const DEARER: f64 = 2.0;
 /// The most that a hit costs if nothing is cached.
 const COLD_NS: f64 = 300.0;
@@ -95,8 +95,8 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price, before [`DEARER`] multiplies it. Above the last point it is proportional to the gap, up
-/// to [`COLD_NS`] / [`DEARER`].
+/// Returns the highest price, before [`DEARER`] multiplies it. Above the last point the price is proportional to the
+/// gap, up to [`COLD_NS`] / [`DEARER`].
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {
@@ -128,10 +128,10 @@ mod tests {
             let got = same.at(gap).ns;
             assert!((got - want).abs() < 1e-9, "{gap}: {got}");
         };
-        check(2.0, 0.5); // a hot loop
-        check(1.0, 0.25); // shorter gap: the same share
+        check(2.0, 0.5);
+        check(1.0, 0.25);
         check(20.0, 1.0);
-        check(200.0 * 10f64.sqrt(), 2.0); // halfway, by the logarithm
+        check(200.0 * 10f64.sqrt(), 2.0);
         check(20_000.0, 10.0);
         check(1e9, 10.0);
     }

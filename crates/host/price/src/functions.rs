@@ -1,11 +1,11 @@
 //! Generates functions as varied as a compiler's, and loops that call them.
 //!
-//! In each function, %rdi is a random state, %rsi points to the memory, %rdx is the computed value, and %rax the
-//! result. As in most programs, no function reads %rax at its entry, so a probe that saves %rax delays nothing.
+//! In each function, %rdi is a random state, %rsi points to memory, %rdx is the computed value, and %rax the result.
+//! As in most programs, no function reads %rax at its entry, so a probe that saves and restores %rax delays nothing.
 
 pub(super) const FUNCTIONS: usize = 1024;
 pub(super) const LOOPS: [usize; 5] = [1, 8, 64, 256, FUNCTIONS];
-/// The words of [`Surrounding::Memory`]: 1 MiB.
+/// The number of words that [`Surrounding::Memory`] accesses (1 MiB).
 pub(super) const MEMORY_WORDS: usize = 1 << 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Runs the generated program's versions in turns, and times them.
+//! Times the versions of a generated program (plain, counting, filtering) in turns.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -16,10 +16,9 @@ use super::price::Price;
 use super::program::{Program, VERSIONS, Version};
 
 const REPEATS: usize = 3;
-/// Several, because costs differed by a tenth between two layouts.
+/// The number of layouts of the functions. Costs differed by a tenth between two layouts.
 const LAYOUTS: u8 = 3;
 const BLOCK_NS: f64 = 80_000.0;
-/// Untimed calls after a change of version.
 const WARM_UP: u64 = 3 * FUNCTIONS as u64;
 
 /// The index of the yardstick's loop, which has 64 functions.
@@ -54,7 +53,7 @@ pub(super) fn measure() -> io::Result<InProcess> {
     Ok(all)
 }
 
-/// Returns the time of a counted call in one loop. It shows whether earlier prices are still valid. Takes 1 ms.
+/// Returns the time of a counted call in one loop, to check prices of earlier runs. Takes 1 ms.
 pub(super) fn yardstick() -> io::Result<f64> {
     let mut bench = Bench::new(Surrounding::Compute, 0, LOOPS[YARDSTICK])?;
     bench.program.become_version(Version::Count)?;
@@ -90,7 +89,8 @@ impl Price for InProcess {
 }
 
 thread_local! {
-    /// The word that trampolines read: it points to a descriptor, whose first word points to the counters.
+    /// The word that trampolines (code that counts) read: it points to a descriptor, whose first word points to the
+    /// counters.
     static DESCRIPTOR: Cell<*const *const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
@@ -136,7 +136,8 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the medians of the differences from the plain version. The versions take turns, in rotated order.
+    /// Returns the median time of the plain version, then what the other versions add. The versions take turns, in
+    /// rotated order.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));

@@ -1,15 +1,11 @@
-//! Measures what one hit costs on this machine, and what tiptoe itself uses.
+//! Measures what one hit of a probe costs on this machine, and what tiptoe itself uses.
 //!
 //! # How
-//! tiptoe generates a small program, and times it in turns with and without the trampolines that targets get. A
-//! trampoline is nearly free in a hot loop, but not if a thousand functions run between its hits. So loops over 1 to
-//! 1,024 functions are timed. The result is a [`Curve`]: the cost by the time between hits.
+//! tiptoe generates a small program, and times it in turns with and without the trampolines (code that counts) that
+//! targets get. A trampoline is nearly free in a hot loop, but not if a thousand functions run between its hits. So
+//! loops over 1 to 1,024 functions are timed. The result is a [`Curve`]: the cost by the time between hits.
 //!
-//! Loops have functions of three kinds, the *surroundings*: with long code, with computation, or with memory accesses.
-//! The estimate is the median of the three. The interval reaches from the cost in a hot loop to that in the dearest
-//! surrounding, with a margin for real programs.
-//!
-//! Traps, and kernel uprobes for each [`Step`], are timed in a forked child.
+//! Traps (a breakpoint and a signal handler), and kernel uprobes for each [`Step`], are timed in a forked child.
 //!
 //! # Invariants
 //! - A measurement must change nothing outside its thread: no signal handler, no code of other threads, no open
@@ -63,7 +59,7 @@ const DEARER: f64 = 1.5;
 /// The costs to measure, besides that of a counted hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// A hit of a trap; a trap is used if no jump fits.
+    /// A hit of a trap, used if no jump fits.
     pub trap: bool,
     /// A hit of a kernel uprobe.
     pub kernel: bool,
@@ -166,7 +162,7 @@ fn measured_kernel_costs(prices: &PriceCache) -> Option<KernelCosts> {
 /// The costs of the two ways to count a function without room for a jump.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrapAlternatives {
-    /// The agent's trap.
+    /// A trap of tiptoe's library in the target.
     pub trap: Cost,
     /// The kernel's uprobe.
     pub kernel: KernelCosts,
@@ -187,40 +183,41 @@ impl TrapAlternatives {
     }
 }
 
-/// Returns the cost of a *followed* call, whose return is traced: a counted call, two more jumps to tiptoe's code, and
-/// a pushed and popped frame. A followed call took 2.8 ns in a hot loop and 6.6 ns over 256 functions, a counted call
-/// 0.6 and 2.5 ns.
+/// Returns the cost of a *followed* call, whose return is traced: a counted call, two more jumps to tiptoe's code,
+/// and a pushed and popped frame. A followed call took 2.8 ns in a hot loop and 6.6 ns over 256 functions, a counted
+/// call 0.6 and 2.5 ns.
 pub fn followed(count: Cost) -> Cost {
     Cost::between(count.low_ns * 2.0, count.ns * 2.7, count.high_ns * 4.5)
 }
 
-/// Returns the cost of a timed call: a followed call and two readings of the clock, which overlap with the call in
-/// part.
+/// Returns the cost of a timed call: a followed call and two readings of the clock, which partly overlap with the
+/// call.
 pub fn timed(followed: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [-6.0, -2.0, 8.0].map(|rest| (2.0 * reading_ns + rest).max(0.0));
     followed.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the cost of a hit counted by value. In a hot loop it took 0.4 ns more than a counted hit, or 5 ns more if
-/// the value found no room.
+/// Returns the cost of a hit counted by an argument's value. In a hot loop it was 0.4 ns more than a counted hit, or
+/// 5 ns more without room for the value.
 pub fn valued(count: Cost) -> Cost {
     count.plus(Cost::between(0.3, 1.5, 12.0))
 }
 
-/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two more atomic changes, which
-/// took less than 1 ns in a hot loop.
+/// Returns the cost of a call of `--under`'s function (the *gate*): a followed call and two more atomic changes.
+/// These took less than 1 ns in a hot loop.
 pub fn gate(followed: Cost) -> Cost {
     followed.plus(Cost::between(0.5, 2.0, 15.0))
 }
 
-/// Returns the cost of a recorded hit: a reading of the clock, and the record, which took 5 ns in a hot loop.
+/// Returns the cost of a recorded hit: a counted hit, a reading of the clock, and the record, which took 5 ns in a
+/// hot loop.
 pub fn recorded(count: Cost, reading_ns: f64) -> Cost {
     let [low, ns, high] = [3.0, 5.0, 16.0].map(|written| reading_ns + written);
     count.plus(Cost::between(low * CHEAPER, ns, high * DEARER))
 }
 
-/// Returns the curve of what a version adds. The gap between hits is a loop's lap, because a lap calls each function
-/// once.
+/// Returns the curve of what a version adds to the program's time. The gap between hits is a lap of the loop, which
+/// calls each function once.
 fn curve(shown: &InProcess, version: Version) -> Curve {
     let point = |surrounding: usize, index: usize| {
         let shown = &shown[index][surrounding];
@@ -240,8 +237,8 @@ fn about(ns: f64) -> Cost {
     Cost::between(low, ns, high)
 }
 
-/// Returns the cost between `each(1)` and `each(many)`, the ns of a turn with one and with many locks or scopes. The
-/// upper end is doubled, because a turn may cost twice as much in a program whose data fills the caches.
+/// Returns the cost between `each(1)` and `each(many)`, the ns of an operation with one and with many locks or
+/// scopes. The upper end is doubled, because programs whose data fills the caches may need twice as long.
 fn one_to_many(each: impl Fn(u64) -> f64, many: u64) -> Cost {
     let _warm = each(1);
     let (one, many) = (each(1), each(many));

@@ -1,7 +1,7 @@
-//! Measures how long the agent's engine takes to record a wait for a lock, or a wake. The engine runs here, on memory
-//! of our own. The cheap case is one lock, whose waits return at once; the expensive case is 200 locks, whose waits
-//! slept. Waits that sampling skips are measured separately. The call into the agent is not included, because it
-//! overlaps with the system call.
+//! Measures how long tiptoe's library in a target (the agent) takes to record a wait for a lock, or a wake. The
+//! agent's code runs here, on memory of our own. The cheap case is one lock, whose waits return at once; the
+//! expensive case is 200 locks, whose waits slept. The call into the agent is not included, because it overlaps with
+//! the system call.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

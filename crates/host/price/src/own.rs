@@ -41,8 +41,8 @@ pub fn thread() -> Duration {
     used_by(UsageWho::RUSAGE_THREAD)
 }
 
-/// Calls `run`, which reaps a helper, and adds the helper's CPU time. No other child may be reaped meanwhile, because
-/// its time would be added.
+/// Calls `run`, which reaps a helper process, and adds the helper's CPU time. No other child may be reaped meanwhile,
+/// because that child's time would be added.
 pub fn with_helper<R>(run: impl FnOnce() -> R) -> R {
     let before = used_by(UsageWho::RUSAGE_CHILDREN);
     let result = run();

@@ -1,4 +1,4 @@
-//! Converts a price to numbers, and to its file's only valid text:
+//! Converts a price (cost of one hit) to numbers, and to its file's only valid text:
 //!
 //! ```text
 //! tiptoe prices 1
@@ -16,17 +16,16 @@ use std::fmt::Write as _;
 use tiptoe_event::Cost;
 
 pub(super) const FORM: &str = "tiptoe prices 1";
-/// Shows that the file was not truncated.
+/// The last line, which a truncated file lacks.
 const END: &str = "end\n";
 
 pub(super) trait Price: Sized {
-    /// The prefix of the files' names.
+    /// The prefix of this price's file names.
     const KIND: &'static str;
 
     fn numbers(&self) -> Vec<f64>;
 
-    /// Returns the price with these finite numbers; `None` if their count is wrong, or if no measurement gives such
-    /// numbers.
+    /// Returns the price with these finite numbers; `None` if no measurement gives such numbers.
     fn of_numbers(numbers: &[f64]) -> Option<Self>;
 }
 
@@ -39,7 +38,8 @@ pub(super) fn encode<P: Price>(key: &str, yardstick: f64, price: &P) -> String {
     text + END
 }
 
-/// Returns the yardstick and the price; `None` unless [`encode`] makes exactly this text for the key.
+/// Returns the yardstick (a test loop's time) and the price; `None` unless [`encode`] makes exactly this text for the
+/// key.
 pub(super) fn decode<P: Price>(key: &str, text: &[u8]) -> Option<(f64, P)> {
     let text = std::str::from_utf8(text).ok()?;
     let rest = text.strip_prefix(FORM)?.strip_prefix('\n')?;

@@ -1,6 +1,6 @@
-//! The generated program and its patches. Its versions take turns at the same addresses, because the same code may be
-//! slower at other addresses. The program must not run while its version changes, so only the thread that changes the
-//! version runs the program.
+//! The generated program and its patches. The program's versions take turns at the same addresses, because the same
+//! code may be slower elsewhere. The program must not run while its version changes, so only the thread that changes
+//! the version runs the program.
 
 use std::io;
 use std::ops::Range;
@@ -48,8 +48,8 @@ struct Edit {
 type FunctionBytes = (u64, Vec<u8>);
 
 impl Program {
-    /// Writes `count` functions and all trampolines. The trampolines read the word at `tls` bytes from the thread
-    /// pointer.
+    /// Writes `count` functions and all trampolines (code that counts). The trampolines read the word at `tls` bytes
+    /// from the thread pointer.
     pub(super) fn new(
         surrounding: Surrounding,
         layout: u8,
@@ -59,8 +59,8 @@ impl Program {
         let mut draft = Draft::reserve(layout)?;
         let part = draft.functions();
         draft.open(part.clone())?;
-        // `ret $8` replaces the agent's entry points, which trampolines call only for a thread without counters, or at
-        // a system call.
+        // `ret $8` replaces entry points of tiptoe's agent, which trampolines call only for a thread without
+        // counters, or at a system call.
         draft.write(part.start, &[0xc2, 8, 0]);
         let abi = Abi {
             tls,
@@ -102,7 +102,7 @@ impl Program {
         })
     }
 
-    /// Calls each function of a loop once a lap.
+    /// Calls each function of a loop `laps` times.
     ///
     /// # Safety
     /// `memory` must point to `MEMORY_WORDS` atomic words. This thread's word at `tls` must point to a descriptor whose
@@ -176,7 +176,7 @@ struct Patcher {
 }
 
 impl Patcher {
-    /// Writes counting trampolines as in a target. Returns the patches of their sites.
+    /// Writes counting trampolines as in a target. Returns the jumps for the functions.
     fn patch_all(
         &mut self,
         functions: &[FunctionBytes],

@@ -1,5 +1,5 @@
-//! Measures the cost of entering and leaving a scope, by the agent's engine on memory of our own: one scope, then 100
-//! scopes in turns. The call into the agent is not included.
+//! Measures entering and leaving a scope (a label on a thread's work), with the code of tiptoe's library in a target:
+//! one scope, then 100 in turns. The call into the library is not included.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ impl Price for Visit {
     }
 }
 
-/// Returns the cost of a visit, cached or measured.
+/// Returns the cost of entering and leaving a scope, cached or measured.
 pub fn scope_visit(prices: &PriceCache) -> Cost {
     let measured = || Some(Visit(measure()));
     prices

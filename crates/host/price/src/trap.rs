@@ -10,7 +10,6 @@ use super::price::{self, Price};
 const HITS: u32 = 222;
 const REPEATS: usize = 9;
 
-/// The ns of a hit.
 #[derive(Debug)]
 pub(super) struct Trap(pub(super) f64);
 
@@ -64,7 +63,7 @@ extern "C" fn displaced() {
     naked_asm!("ret");
 }
 
-/// Moves the thread to [`displaced`], as the agent's handler does.
+/// Moves the thread to [`displaced`]. tiptoe's handler likewise moves it to copies of the overwritten instructions.
 extern "C" fn move_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel gives a valid context.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };

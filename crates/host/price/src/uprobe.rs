@@ -1,5 +1,5 @@
-//! Measures the cost of a kernel uprobe's hit, for three kinds of instruction at the probe. The parent opens probes in
-//! its child, so this process gets no breakpoint.
+//! Measures the cost of a kernel uprobe, for three kinds of instruction at the probe. The probes are opened only for
+//! a forked child, so this process gets no breakpoint.
 
 use std::arch::naked_asm;
 use std::io;

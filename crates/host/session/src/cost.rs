@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Computed from the number of hits and the measured prices of a hit.
+    /// Computed from the number of hits and the measured cost of one hit.
     #[default]
     Estimated,
-    /// Measured by the kernel, or from the target's speed with tracing on and off.
+    /// Measured by the kernel, or by comparing the target's speed with tracing on and off.
     Measured,
 }
 
@@ -23,7 +23,7 @@ impl From<tiptoe_event::Basis> for Basis {
     }
 }
 
-/// When the prices (costs of one hit) were measured. If several values apply, the last is reported.
+/// When the prices (costs of one hit) were measured. If several variants apply, the last is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -32,7 +32,7 @@ pub enum Calibration {
     Cached,
     /// At least one price was measured in this run.
     Now,
-    /// At least one price was measured in this run while the speed of the CPUs changed, so that price may be wrong.
+    /// At least one price may be wrong, because the speed of the CPUs changed during its measurement in this run.
     Unsteady,
 }
 
@@ -41,7 +41,7 @@ pub enum Calibration {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Cost {
-    /// The best estimate.
+    /// The best estimate of the share.
     pub fraction: f64,
     /// The lower end of the interval.
     pub low: f64,
@@ -64,8 +64,8 @@ pub struct Cost {
     /// When the prices were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibrated: Option<Calibration>,
-    /// The forks of the target, which are slower because each also copies tiptoe's memory. Their cost is in
-    /// `fraction`, but not in `unit_ns`.
+    /// The forks of the target. A fork takes longer with tracing, because it also copies tiptoe's memory. This cost
+    /// is in `fraction`, but not in `unit_ns`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forks: Option<Forks>,
     /// The kernel's measurement of tiptoe's BPF programs, if they caused the cost.
@@ -80,8 +80,8 @@ pub struct Cost {
 pub struct Forks {
     /// How often the target forked.
     pub count: u64,
-    /// The time that tracing added to each fork. The child's exit takes longer by about as much, which counts as CPU
-    /// time of the child.
+    /// The time that tracing added to each fork. The child's exit takes about as much longer, in CPU time of the
+    /// child.
     pub unit_ns: f64,
 }
 
@@ -94,11 +94,11 @@ pub struct Programs {
     pub runs: u64,
     /// The time of the runs for the target, without the kernel's work before and after each run.
     pub run_ns: u64,
-    /// How often the programs ran in all processes, because tracepoints are not limited to the target. Absent if the
-    /// kernel does not report it.
+    /// How often the programs ran in any process, because the tracepoints run them in all. Absent if the kernel does
+    /// not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_runs: Option<u64>,
-    /// The time of the runs for any process, over all CPUs.
+    /// The time of `all_runs`, over all CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all_run_ns: Option<u64>,
 }
@@ -116,7 +116,7 @@ impl Programs {
 }
 
 impl Cost {
-    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time. The cost is
+    /// Returns the estimate for `hits` that cost `total`, in a target that used `cpu_ns` of CPU time. The estimate is
     /// limited to `cpu_ns`, because prices measured on a busy machine may be far too high.
     pub fn estimated(hits: u64, total: tiptoe_event::Cost, cpu_ns: u64) -> Cost {
         let total = match cpu_ns {
@@ -166,7 +166,7 @@ impl Cost {
         }
     }
 
-    /// Adds `count` forks that cost `each`, in a target that used `cpu_ns` of CPU time.
+    /// Adds `count` forks that cost `each`.
     pub fn add_forks(&mut self, count: u64, each: tiptoe_event::Cost, cpu_ns: u64) {
         let share = each.times(count).share_of(cpu_ns);
         self.fraction = (self.fraction + share.fraction).min(1.0);
@@ -176,8 +176,7 @@ impl Cost {
         self.forks = Some(Forks { count, unit_ns });
     }
 
-    /// Returns the cost of BPF programs in a target that used `cpu_ns`. The interval's upper end is the programs' time
-    /// for all processes.
+    /// Returns the cost of BPF programs. The interval's upper end is the programs' time for all processes.
     pub fn measured(programs: Programs, cpu_ns: u64) -> Cost {
         let ns = programs.run_ns as f64;
         let all = programs.all_run_ns.map_or(ns, |all| all as f64);
@@ -215,7 +214,6 @@ mod tests {
         assert!(whole.plus(probes).fraction <= 1.0);
     }
 
-    /// Regression: prices from a busy machine gave waits a cost of `2440% (18 to 9724)`.
     #[test]
     fn a_cost_was_more_than_all_time() {
         let unit = tiptoe_event::Cost::between(180.0, 24_400.0, 97_240.0);

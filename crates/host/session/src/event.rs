@@ -1,4 +1,4 @@
-//! The results of one event, and refused requests.
+//! An event's results, and refused requests.
 
 use serde::{Deserialize, Serialize};
 use tiptoe_event::{Histogram as Times, Reading, Via};
@@ -10,19 +10,19 @@ use crate::{Ends, Histogram, Latency, Note, Records};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Event {
-    /// The resolved spec: `uprobe:redis-server:dictFind`.
+    /// The event's full name, as in `uprobe:redis-server:dictFind`.
     pub event: String,
-    /// What counted the event: the agent or the kernel.
+    /// What counted the event: the agent (tiptoe's library in the target) or the kernel.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
-    /// The counted hits, never extrapolated. For `uretprobe:` this is the number of returns; for timed calls, the sum
-    /// of `returns`, `left`, `inside` and `only_counted`; with `--record`, the sum of `recorded`, `records_lost` and
+    /// The counted hits, never extrapolated. For `uretprobe:`, the number of returns; for timed calls, the sum of
+    /// `returns`, `left`, `inside` and `only_counted`; with `--record`, of `recorded`, `records_lost` and
     /// `only_counted`.
     pub count: u64,
-    /// Hits that certainly happened but were not counted.
+    /// The number of hits that certainly happened but were not counted.
     pub lost: u64,
-    /// Whether the count is a lower bound, which must not be extrapolated to the time in which the event did not count.
+    /// Whether the count is a lower bound, which must not be extrapolated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
     /// The time for which the event was enabled, as in perf.
@@ -37,10 +37,10 @@ pub struct Event {
     /// The times of the calls, if they were timed.
     #[serde(flatten)]
     pub latency: Option<Box<Latency>>,
-    /// How many calls were recorded, if requested.
+    /// The numbers of recorded and of lost calls, with `--record`.
     #[serde(flatten)]
     pub records: Option<Records>,
-    /// Other names of the function.
+    /// Other names of the probed function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// Remarks for the reader.
@@ -55,7 +55,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns an event without a cost.
+    /// Returns an event with the numbers of `reading`, without a cost.
     pub fn new(event: impl Into<String>, via: Via, reading: Reading) -> Event {
         Event {
             event: event.into(),
@@ -104,14 +104,14 @@ impl Event {
     }
 }
 
-/// A part of a count. In JSON the fields of `ends` and `latency` are keys of the part, as in [`Event`].
+/// A part of a count. In JSON, `ends` and `latency` are as in [`Event`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CountPart {
     /// What the part counts, as `--by` requests: a thread (`TID COMM`), a comm, an argument's value (`arg0=VALUE`,
     /// decimal or `0x…`) or a scope. In an interval, the key is an event. `(other threads)`, `(other values)` or
-    /// `(other scopes)` is the sum of those for which there was no room.
+    /// `(other scopes)` is the sum of those without room in tiptoe's tables.
     pub key: String,
     /// The part's hits.
     pub count: u64,
@@ -127,7 +127,7 @@ pub struct CountPart {
 }
 
 impl CountPart {
-    /// Returns a part with a count only.
+    /// Returns a part without ends and times.
     pub fn new(key: impl Into<String>, count: u64) -> CountPart {
         CountPart {
             key: key.into(),
@@ -173,7 +173,7 @@ pub fn argument_key(argument: u8, value: u64) -> String {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Refusal {
-    /// The resolved spec, or the given one if it resolved to nothing.
+    /// The event's full name, or the requested name if that matched nothing.
     pub event: String,
     /// The reason. Equal reasons must have equal words, because reports group refusals by their reason.
     pub reason: String,

@@ -9,9 +9,9 @@ use tiptoe_event::{HISTOGRAM_SCALE, Histogram as Times, Latency as Reading};
 pub struct Latency {
     /// The sum of the times from entry to return, over all calls in the histogram.
     pub total_ns: u64,
-    /// `total_ns` without the time in callees that are probed too.
+    /// `total_ns` without the time in probed callees.
     pub self_ns: u64,
-    /// The times of all timed calls; with `--slower`, only of calls that took longer than its limit.
+    /// The times of all timed calls; with `--slower`, only of calls that took longer than the option's limit.
     pub histogram: Histogram,
 }
 
@@ -25,7 +25,7 @@ impl Latency {
         }
     }
 
-    /// Returns the mean; 0 if no call was timed.
+    /// Returns the mean time of a call; 0 if no call was timed.
     pub fn mean_ns(&self) -> f64 {
         match self.histogram.total() {
             0 => 0.0,
@@ -80,8 +80,8 @@ impl Histogram {
     }
 }
 
-/// Returns OTLP's index of the first used bucket, and the counts from there to the last used one. tiptoe's bucket 0
-/// holds 1 ns, which is in OTLP's bucket -1. OTLP's bucket 0 contains no whole nanosecond, so its count is 0.
+/// Returns the offset and the counts by OTLP's numbers. tiptoe's bucket 0 holds 1 ns, which is in OTLP's bucket -1.
+/// OTLP's bucket 0 contains no whole nanosecond.
 fn numbered_as_otlp(times: &Times) -> (i32, Vec<u64>) {
     let [one_ns, longer @ ..] = times.counts();
     let mut counts = vec![*one_ns, 0];

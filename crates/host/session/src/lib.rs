@@ -1,8 +1,8 @@
 //! The session: all observations, and their cost.
 //!
-//! tiptoe-collector fills a [`Session`], and tiptoe-report prints it. Reports need nothing else, so a session from one
-//! machine can be printed on another. `--json` prints the session itself. Keys may be added, but existing keys must
-//! keep their names and meanings, because programs read them.
+//! tiptoe-collector fills a [`Session`], tiptoe-report prints it, and `--json` prints it as it is. A report needs
+//! only the session, so a session from one machine can be printed on another. Keys may be added, but existing keys
+//! must keep their names and meanings, because programs read them.
 //!
 //! The documentation of public items is for users, because `cargo run -p xtask -- schema` makes the JSON Schema and the
 //! book's page of keys from it.
@@ -48,8 +48,8 @@ pub use watch::{
     Access, Accesses, Allowance, Attachment, Placement, Reservations, Stack, Value, Variable, Watch,
 };
 
-/// The version of the session's form. It must grow if a key changes its meaning, or if a reader that ignores a new key
-/// would misread the session.
+/// The version of the session's keys. It must grow if a key changes its meaning, or if a program that ignores a new
+/// key would misread the session.
 pub const FORM: u32 = 2;
 
 /// One run of tiptoe. Times are in nanoseconds.
@@ -59,8 +59,7 @@ pub const FORM: u32 = 2;
 pub struct Session {
     /// The version of tiptoe that made the session.
     pub tiptoe: String,
-    /// The version of the session's form, which grows if a key gets another meaning; 0 if the session is older than
-    /// this key.
+    /// The version of the session's keys, which grows if a key gets another meaning; 0 in sessions without this key.
     pub version: u32,
     /// The command that tiptoe started, or the command line of the first traced process.
     pub command: Vec<String>,
@@ -79,7 +78,7 @@ pub struct Session {
     /// The CPU time of tiptoe and its helper processes, from before tiptoe attached until the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu_ns: Option<u64>,
-    /// The longest time for which a target's thread was stopped, or ran the code that loads tiptoe's agent.
+    /// The longest time for which a target's thread was stopped, or ran the code that loads tiptoe's library (agent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_stop_ns: Option<u64>,
     /// The largest share of `cpu_ns` that tracing may take (1.0 is all of it).
@@ -118,8 +117,7 @@ pub struct Session {
     /// What the reader must know before trusting the numbers.
     #[serde(rename = "typed_notes", skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// The notes in words, which the report makes from `typed_notes` for JSON. A session of an old version has only
-    /// these.
+    /// The notes in words, which the report makes from `typed_notes` for JSON. An old session has only this key.
     #[serde(rename = "notes", skip_serializing_if = "Vec::is_empty")]
     pub sentences: Vec<String>,
     /// The counts of each interval, if requested.

@@ -9,13 +9,13 @@ use crate::{Dropped, Histogram, Via, WaitingThread};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Locks {
-    /// What each row is about: `lock`, `callsite`, `thread`, `type` or `scope`.
+    /// What the waits are grouped by: `lock`, `callsite`, `thread`, `type` or `scope`.
     pub by: String,
-    /// What reported the waits: an agent in the program, or the kernel's futex tracepoints.
+    /// What reported the waits: an agent (tiptoe's library in the program), or the kernel's futex tracepoints.
     #[serde(with = "crate::words")]
     #[cfg_attr(test, schemars(with = "crate::schema::ViaWord"))]
     pub via: Via,
-    /// The waits, those with the most time first.
+    /// The sums of waits, the most waiting time first.
     pub rows: Vec<Lock>,
     /// The hold times of the lock of `--hold`, by call site.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -24,11 +24,11 @@ pub struct Locks {
     pub waits: u64,
     /// The number of futex calls that wake.
     pub wakes: u64,
-    /// Waits in progress at the end of the trace, and waits of killed threads; the latter are in no row.
+    /// Waits of killed threads (in no row), and waits in progress at the end of the trace.
     pub unfinished: u64,
     /// Calls that are in no row, because their thread had no room for another row.
     pub others: u64,
-    /// The tracepoints' events that were not counted, by reason.
+    /// Events of the kernel's tracepoints that were not counted, by reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drops: Vec<Dropped>,
     /// The deadlocks at the end of the trace.
@@ -47,7 +47,7 @@ pub struct Deadlock {
     pub waits: Vec<WaitingThread>,
 }
 
-/// The waits for one lock, or of the call site, thread, type or scope that `--by` requests.
+/// The waits of one lock, call site, thread, type or scope.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -82,8 +82,8 @@ pub struct Lock {
     pub left: u64,
     /// The sum of the sleeping waits' times.
     pub total_ns: u64,
-    /// How many sleeping waits were timed; absent if all were. To keep the budget, only a random sample is timed. The
-    /// total, the histogram and the blame are then estimates; all other numbers are exact.
+    /// How many sleeping waits were timed; absent if all were. To keep the budget, tiptoe may time only a random
+    /// sample. The total, the histogram and the blame are then estimates; all other numbers are exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed: Option<u64>,
     /// For a rwlock: its readers when waits began. Absent for waits that only the kernel's tracepoints reported.
@@ -94,12 +94,12 @@ pub struct Lock {
     /// The call sites that ended waits, the most waiting time first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blame>,
-    /// The holders of the lock while others waited, those with the most time first. Empty if a wait was not timed, or
-    /// if the holder is unknown in more than 5% of the waiting time. This percentage excludes the time from a release
-    /// until a waiter wakes up.
+    /// The holders of the lock while other threads waited, those with the most time first. Empty if a wait was not
+    /// timed, or if the holder is unknown in more than 5% of the waiting time. This percentage excludes the time from
+    /// a release until a waiter wakes up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// The waiting time in which the holder is unknown; absent without `holders`. It is mostly the time from a release
+    /// The waiting time in which the holder is unknown; absent without `holders`. This time is mostly from a release
     /// until a waiter wakes up. The lock is then free, or held by threads that did not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_ns: Option<u64>,
@@ -209,14 +209,14 @@ pub struct Blame {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Holder {
-    /// The call site that released the lock. The call site that took it is unknown, because calls that take a free
-    /// lock are not hooked.
+    /// The call site that released the lock. The call site that took the lock is unknown, because tiptoe does not
+    /// trace calls that take a free lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callsite: Option<String>,
-    /// The thread's id and name.
+    /// The holding thread's id and name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// Whether the holder is all threads that held a rwlock to read.
+    /// Whether all threads that read a rwlock are the holder.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub readers: bool,
     /// The sum of other threads' waiting times while this holder had the lock.

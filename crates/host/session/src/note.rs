@@ -1,11 +1,11 @@
 //! Notes: data on what a reader must know before trusting the numbers.
 //!
 //! INVARIANT: a note is a kind with its data, never a sentence, because programs match on the kind, and reports group
-//! notes by kind. tiptoe-report makes the sentences. A `why` is the text of an error or refusal. Equal causes must have
-//! equal texts, because reports also group notes by `why`.
+//! notes by kind. A `why` is the text of an error or refusal. Equal causes must have equal texts, because reports
+//! also group notes by `why`.
 //!
-//! The compiler must demand a severity here and a sentence in the report for each new kind. Therefore the enums are
-//! exhaustive, and no `match` on them may have a `_` arm; xtask checks this.
+//! Each new kind needs a severity here and a sentence in tiptoe-report. The compiler demands both, because no `match`
+//! on these enums may have a `_` arm; xtask checks this.
 #![expect(missing_docs, reason = "the doc of a kind explains its fields")]
 
 use std::mem::discriminant;
@@ -19,13 +19,13 @@ use crate::Process;
 pub enum Severity {
     /// The numbers are incomplete, or mean something else than requested.
     Warning,
-    /// Everything else.
+    /// The numbers are complete, and mean what was requested.
     Plain,
 }
 
-/// Defines [`Note`], and an enum for the kinds of each area. The word before a kind's name is its severity. `by FIELD`
-/// means that notes of this kind are alike only if the field is equal. `because FIELD` means the same, but ignores
-/// digits.
+/// Defines [`Note`], and an enum for the kinds of each area. The word before a kind's name is its severity. `by
+/// FIELD` means that two notes of this kind are alike only if their FIELD is equal. `because FIELD` means the same,
+/// but the comparison ignores digits.
 macro_rules! notes {
     ($($(#[$doc:meta])* $area:ident($kinds:ident) {
         $(
@@ -33,7 +33,7 @@ macro_rules! notes {
             $severity:ident $kind:ident $({ $($field:ident: $type:ty),* })? $(by $meaning:ident)? $(because $why:ident)?;
         )*
     })*) => {
-        /// A note. Each variant has the notes on one subject.
+        /// A note, by its subject.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(tag = "area", content = "note", rename_all = "kebab-case")]
@@ -42,18 +42,18 @@ macro_rules! notes {
         }
 
         impl Note {
-            /// The number of kinds of all areas.
+            /// The number of kinds of all subjects.
             pub const KIND_COUNT: usize = [$($(stringify!($kind)),*),*].len();
 
-            /// Returns what the note means for the numbers.
+            /// Returns the meaning for the numbers.
             pub fn severity(&self) -> Severity {
                 match self {
                     $($(Note::$area($kinds::$kind { .. }) => Severity::$severity,)*)*
                 }
             }
 
-            /// Returns whether both notes have the same kind and the same meaning. Of notes that are alike, reports
-            /// print only the first few.
+            /// Returns whether both notes have the same kind and, if the kind has `by` or `because`, equal fields
+            /// there. Reports print only the first few such notes.
             pub fn is_like(&self, other: &Note) -> bool {
                 match (self, other) {
                     $($($((
@@ -91,22 +91,22 @@ macro_rules! notes {
 }
 
 notes! {
-    /// A note on the traced processes: how the trace of each began and ended.
+    /// A note on the traced processes: how each trace began and ended.
     Process(ProcessNote) {
         /// SIGINT was ignored when tiptoe was started, so Ctrl-C does not end the trace.
         Plain SigintIgnored;
-        /// The trace is over, and the report waits for the end of the command. Printed only while the run lasts.
+        /// The trace is over, and the report waits for the command's end. Printed only while it runs.
         Plain WaitsForCommand;
-        /// The command continues after a signal that tiptoe forwarded to it.
+        /// The command continues after a forwarded signal.
         Plain CommandContinues { signal: i32 };
         /// The command ran already when counting began.
         Warning StartedLate;
-        /// A signal interrupted tiptoe after it had attached to `attached` processes. Those in `missing` are not
+        /// A signal interrupted tiptoe after it had attached to `attached` processes. Processes in `missing` are not
         /// counted.
         Warning BrokenOff { signal: i32, attached: u64, missing: Vec<Process> };
         /// The process ended before tiptoe had attached to it. Other processes are counted.
         Warning EndedInAttach { process: Process };
-        /// tiptoe attached to this process later than to the first one, so earlier waits of this process are missing.
+        /// tiptoe attached to this process later than to the first one, so earlier waits are missing.
         Plain AttachedLater { process: Process, after_ns: u64 };
         /// tiptoe was interrupted before it had probed all requested functions of this process.
         Warning FunctionsMissing { process: Process, missing: u64, functions: u64 };
@@ -114,25 +114,25 @@ notes! {
         Plain NotDetached { process: Process, why: String } because why;
         /// The trace of a process ended before the process did.
         Warning TraceEnded { process: Process, cause: EndCause, after_ns: u64 } by cause;
-        /// The process ended, by a signal or not.
+        /// The process ended; `signal` is the signal that ended it, if any.
         Warning Ended { process: Process, signal: Option<i32>, after_ns: u64 } by signal;
-        /// The run ended before its `--delay` was over.
+        /// The run ended within the time of `--delay`.
         Warning EndedInDelay;
-        /// Children run the same program and are not traced.
+        /// Child processes run the same program and are not traced.
         Plain UntracedChildren { children: u64, comm: String };
     }
 
-    /// A note on functions and the libraries that have them.
+    /// A note on functions and on the libraries that contain them.
     Function(FunctionNote) {
-        /// A requested function is not in the program but in a library; `spec` is the event's name there.
+        /// A requested function is not in the program but in a library, where `spec` is the event's name.
         Plain FoundInLibrary { function: String, spec: String };
-        /// Functions of a stripped file have no names; `remedy` is how to get them.
+        /// Functions of a stripped file have no names; `remedy` says how to get the names.
         Plain NoSymbols { path: String, nameless: u64, functions: u64, remedy: String };
         /// A file or its debug file was read only in part.
         Warning FileTooLarge { path: String };
-        /// A spec matches nothing yet. Printed only while the run lasts.
+        /// The event `spec` matches no loaded function yet. Printed only while the run lasts.
         Plain WaitsForLibrary { spec: String };
-        /// A spec matched nothing until the end. With `is_unread`, libraries were closed before tiptoe read them.
+        /// The event `spec` matched nothing. If `is_unread`, some libraries were closed before tiptoe read them.
         Warning NothingMatched { spec: String, is_unread: bool } by is_unread;
         /// A library was probed after its constructors had run.
         Warning ProbedLate { library: String, after_ms: u64 };
@@ -144,26 +144,27 @@ notes! {
         Warning OtherTracer { events: Vec<String> };
         /// Another tracer removed its probes from places that tiptoe patches.
         Warning OtherTracerLeft { pid: u32, times: u64 };
-        /// The program moved the code of these functions, or mapped it once more. Calls at the other addresses are not
-        /// counted.
+        /// The program moved the code of these functions, or mapped the code a second time. Calls at the other
+        /// addresses are not counted.
         Warning CodeMoved { events: Vec<String> };
-        /// A trap was hit too often, so tiptoe disabled it.
+        /// The event's probe, a trap instruction, was hit too often, so tiptoe disabled it.
         Warning TrapSwitchedOff { event: String, hits: u64 };
         /// The function of `--under` was never called.
         Warning NeverCalled { function: String };
         /// How often the function of `--under` was called.
         Plain Called { function: String, calls: u64 };
-        /// Some calls of the function of `--under` could not be traced to their return, so hits during them are not
+        /// Some calls of the function of `--under` could not be traced to their return, so hits inside are not
         /// counted.
         Warning CallsNotFollowed { function: String, calls: u64 };
-        /// Counted calls cost more than the budget, which limits only what is timed or recorded. With `has_least`, the
-        /// count of a function is a lower bound, because its trap was disabled.
+        /// Counting calls cost more than the budget, which limits only timing and recording. If `has_least`, a
+        /// function's count is a lower bound, because its trap was disabled.
         Plain AboveBudget { budget_millionths: u64, has_least: bool };
     }
 
-    /// A note on what the kernel counts instead of the agent.
+    /// A note on what the kernel counts instead of the agent, tiptoe's library in the process.
     Kernel(KernelNote) {
-        /// The kernel counts everything, because the agent does not enter the process; `pid` is absent for a command.
+        /// The kernel counts everything, because the agent does not enter the process; `pid` is absent if tiptoe
+        /// starts the process.
         Plain Traces { pid: Option<u32>, why: String } because why;
         /// The kernel counts these events instead of the agent.
         Plain Counts { events: Vec<String>, why: String } because why;
@@ -177,9 +178,9 @@ notes! {
         Plain CountedOn { process: Process };
         /// The user requested times of these events, but the kernel only counts their calls.
         Warning Untimed { events: Vec<String> };
-        /// The kernel cannot split its counts as `--by` requests.
+        /// The kernel cannot split counts as `--by` requests.
         Warning Unsplit;
-        /// The kernel counts the event only in windows of time, to keep the budget.
+        /// The kernel counts the event only for a part of the time, to keep the budget.
         Warning InWindows { event: String };
         /// The time that BPF programs took at task switches of other processes.
         Plain OthersCost { ns: u64 };
@@ -204,7 +205,7 @@ notes! {
         Plain InKernel { process: Process, why: Option<String>, call_ns: Option<u64> } because why;
         /// `--budget` does not limit the waits that the kernel's tracepoints report.
         Warning NoBudget;
-        /// The reported waits are those of Go's runtime, not those of goroutines.
+        /// The reported waits are those of Go's runtime, not of goroutines.
         Warning Go;
         /// Call sites have no names, because the kernel hides its addresses.
         Warning CallsitesHidden;
@@ -214,13 +215,13 @@ notes! {
 
     /// A note on counts of events.
     Stat(StatNote) {
-        /// Each cgroup has events of its own, because the kernel refused BPF.
+        /// The kernel refused BPF, so each cgroup has events of its own.
         Warning CgroupsByEvents { why: String };
-        /// The counts are from the files of the cgroups, because the kernel refused both BPF and events of cgroups.
+        /// The kernel refused both BPF and events of cgroups, so the counts are from the cgroups' files.
         Warning CgroupsByFiles { why: String };
         /// No cgroup ever matched these patterns.
         Warning UnmatchedPatterns { patterns: Vec<String> };
-        /// Some removed cgroups are not listed. Their counts are in the cgroups that contained them.
+        /// Some removed cgroups are not listed. The parents' counts include theirs.
         Plain Forgotten { cgroups: u64 };
         /// A fault while cgroups were counted, and how often it happened.
         Warning Amiss { what: CgroupFault, count: u64 } by what;
@@ -230,7 +231,7 @@ notes! {
         Warning SwitchCostUnknown;
     }
 
-    /// A note on watched variables. A variable's pointers are those on the way to it, as in `list->head`.
+    /// A note on watched variables. A variable's pointers are the pointers that lead to it, as in `list->head`.
     Watch(WatchNote) {
         /// An exec ended the watch.
         Warning Exec { process: Process, after_ns: u64 };
@@ -238,29 +239,28 @@ notes! {
         Warning PointersSet { variable: String, after_ns: u64 };
         /// The variable's pointers led to another address for the first time.
         Plain Moved { variable: String, from: u64, to: u64, after_ns: u64 };
-        /// The variable's pointers lead to no memory any more. The last address is watched until they lead to memory
-        /// again.
+        /// The variable's pointers lead to no memory any more. The last address is watched until they do again.
         Plain PointersLost { variable: String, address: u64, after_ns: u64 };
         /// The variable's pointers never led to memory, so nothing was counted.
         Warning NeverFound { variable: String };
-        /// The variable's pointers led to the address of `other`, another watched variable. Accesses there count only
-        /// for `other`.
+        /// The variable's pointers led to the address of `other`, another watched variable. Accesses count only for
+        /// `other`.
         Warning SameAddress { variable: String, other: String };
         /// How often the variable's address changed.
         Warning MovedTimes { variable: String, times: u64 };
         /// The variable does not exist any more.
         Warning Ended { variable: String, cause: VariableEnd, after_ns: u64 } by cause;
-        /// The variable belongs to a thread. Other threads accessed it after tiptoe had last seen that thread, so the
+        /// The variable belongs to a thread. Other threads accessed it after tiptoe had last seen its thread, so the
         /// memory may have been reused.
         Warning StackReused { variable: String, seen_ns: u64 };
-        /// A function of an allocator accessed the variable, so the memory may have been freed.
+        /// An allocator's function accessed the variable, so its memory may have been freed.
         Warning Freed { variable: String, function: String, after_ns: u64 };
         /// Other processes may share the variable's memory.
         Warning Shared { variable: String };
-        /// The watch moved from all CPUs to the threads of its process, because other processes hit the same addresses.
+        /// The watch moved from all CPUs to its process's threads, because other processes hit the same addresses.
         Warning MovedToThreads;
-        /// The watch was disabled for parts of these windows, because other processes hit the same addresses. `why`
-        /// says why it could not move to the threads of its process.
+        /// The watch was disabled in parts of this many periods of the budget, because other processes hit the same
+        /// addresses. `why` says why the watch could not move to its process's threads.
         Warning RestedForOthers { windows: u64, why: Option<String> };
         /// The debug information of a file takes too long to read, so source lines and inlined functions are missing.
         Plain SourcesUnread { file: String };
@@ -280,16 +280,16 @@ notes! {
         Plain Selected { function: String };
         /// The function's inlined copies are not counted. `within` has the first functions that contain such a copy.
         Warning Inlined { places: u64, within: Vec<String> };
-        /// The function's inlined copies are not counted, and there is too much debug information to look for them.
+        /// The function's inlined copies are not counted. There is too much debug information to look for them.
         Warning InlinedUnknown;
-        /// Threads had no room for all values of `--by`.
+        /// Some threads had no room for all values of `--by`.
         Warning ValuesWithoutRoom;
         /// Each hit is a trap, because no jump to tiptoe's code could be placed in the function.
         Plain Trap;
     }
 }
 
-/// Returns a cause without digits, because causes that differ only in a process id are alike.
+/// Returns a cause without digits, so that causes that differ only in a process id are alike.
 fn cause(why: impl Into<Option<String>>) -> Option<String> {
     let why: Option<String> = why.into();
     why.map(|why| why.replace(|letter: char| letter.is_ascii_digit(), ""))
@@ -325,11 +325,11 @@ pub enum CgroupFault {
     UnreportedSwitches,
     /// Switches of tasks whose existence the kernel did not report.
     UnreportedTasks,
-    /// Reported switches that the system's own number of switches does not include.
+    /// Switches that the kernel reported but did not include in its own number of switches.
     SurplusSwitches,
     /// Ends of tasks that were not reported in time.
     UnreportedEnds,
-    /// Switches at which tiptoe's BPF program did not run, because it already ran on that CPU.
+    /// Switches at which tiptoe's BPF program did not run, because it already ran on the CPU.
     MissedSwitches,
     /// Switches from tasks that had been moved while they ran.
     MovedTasks,

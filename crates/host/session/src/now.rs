@@ -36,7 +36,7 @@ pub struct WaitingThread {
     /// The call site of the wait.
     pub callsite: String,
     /// The time since the thread last ran, if the kernel reports that. The wait may be longer, because a signal,
-    /// SIGSTOP or a tracer's attach makes a thread run briefly in the middle of a wait.
+    /// SIGSTOP or a tracer's attach makes a waiting thread run briefly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asleep_ns: Option<u64>,
     /// The number of readers, for a rwlock.

@@ -9,7 +9,7 @@ use tiptoe_event::Records as Reading;
 pub struct Records {
     /// Recorded calls.
     pub recorded: u64,
-    /// Calls whose record was lost, because tiptoe read more slowly than the program called.
+    /// Calls whose record was lost, because the program made calls faster than tiptoe read the records.
     #[serde(rename = "records_lost")]
     pub lost: u64,
     /// Calls that were only counted, because the budget was used up or their thread had no buffer.
@@ -36,16 +36,15 @@ pub struct Call<'a> {
     pub tid: u32,
     /// The thread's name.
     pub comm: &'a str,
-    /// The resolved spec.
+    /// The event's full name.
     pub event: &'a str,
-    /// The first integer argument, or the content of its register (see `are_registers`); absent if the function has
-    /// none.
+    /// The first integer argument (see `are_registers`); absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg0: Option<u64>,
-    /// The second integer argument, or the content of its register; absent if the function has fewer.
+    /// The second integer argument (see `are_registers`); absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arg1: Option<u64>,
-    /// Whether the function's parameters are unknown. `arg0` and `arg1` are then the contents of the registers.
+    /// Whether the function's parameters are unknown. `arg0` and `arg1` are then what the registers contain.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub are_registers: bool,
 }

@@ -8,7 +8,7 @@ use crate::{Access, Call, Counts, Interval, ScopeCounts, Session};
 #[path = "../../../../tests/support/published.rs"]
 mod published;
 
-/// One line of `--json`. The last line is the session; the options request the others.
+/// One line of `--json`. The last line is the session; options request the other kinds of lines.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]

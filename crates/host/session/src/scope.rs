@@ -11,8 +11,7 @@ pub struct Scopes {
     pub events: Vec<String>,
     /// A row for each scope and one for the time outside all scopes, the most CPU time first.
     pub rows: Vec<Scope>,
-    /// The number of intervals, if requested. Each interval was printed as [`ScopeCounts`] when it ended, and is not
-    /// stored.
+    /// The number of intervals, if requested. Intervals are printed as [`ScopeCounts`], and not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
 }

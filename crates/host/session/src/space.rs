@@ -1,9 +1,10 @@
-//! How the agent used its table of a process's mappings.
+//! How tiptoe's agent used its table of a process's mappings.
 
 use serde::{Deserialize, Serialize};
 
-/// The agent's table of its process's executable file mappings. When a trap is hit, the agent looks up the trap's probe
-/// in this table. The traced process itself reports these numbers, so they must not be trusted.
+/// The agent is tiptoe's library in the process. When a trap (a breakpoint instruction) is hit, the agent looks up
+/// the trap's probe in its table of executable mappings. The process itself reports these numbers, so they must not
+/// be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -25,20 +25,20 @@ pub struct Stat {
     /// The command's CPU time in the kernel, the mean of the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_ns: Option<f64>,
-    /// The number of intervals, if requested. Each interval was printed as [`Counts`] when it ended, and is not stored.
+    /// The number of intervals, if requested. Intervals are printed as [`Counts`], and not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intervals: Option<u64>,
-    /// Context switches, which counting slows down.
+    /// The number of context switches, which counting slows down.
     pub switches: u64,
-    /// What counting added to each of `switches`.
+    /// The time that counting added to each of `switches`.
     pub switch_ns: f64,
     /// Context switches to another cgroup, if counts are by cgroup.
     pub cgroup_switches: u64,
-    /// What counting added to each of `cgroup_switches`.
+    /// The time that counting added to each of `cgroup_switches`.
     pub cgroup_switch_ns: f64,
     /// Starts, ends and moves of tasks that tiptoe handled, if it counts cgroups by their tasks.
     pub lives: u64,
-    /// The cost of one such start, end or move.
+    /// The cost of one of `lives`.
     pub life_ns: f64,
     /// How often tiptoe read the counts of all tasks.
     pub rounds: u64,
@@ -46,7 +46,7 @@ pub struct Stat {
     pub round_ns: f64,
     /// Hits of counted tracepoints.
     pub tracepoint_hits: u64,
-    /// What counting added to each of `tracepoint_hits`.
+    /// The time that counting added to each of `tracepoint_hits`.
     pub tracepoint_ns: f64,
 }
 
@@ -73,7 +73,7 @@ pub struct Count {
     /// The cgroup's path without the first `/`; absent for the whole target. The count includes the descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Whether that cgroup was removed. A later cgroup may have the same path.
+    /// Whether the cgroup was removed. A later cgroup may have the same path.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
     /// The CPU, with `--per-cpu`.
@@ -89,7 +89,7 @@ pub struct Count {
     pub time_enabled_ns: u64,
     /// The part of `time_enabled_ns` in which the event counted.
     pub time_running_ns: u64,
-    /// The relative standard deviation of the mean of runs.
+    /// The relative standard deviation of the mean over the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
 }

@@ -85,7 +85,7 @@ pub enum Outcome {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Dropped {
-    /// The reason. For a watched variable, it also says whether the events were counted.
+    /// The reason. For a watched variable, the reason also says whether the events were counted.
     pub reason: String,
     /// The number of events.
     pub count: u64,

@@ -22,7 +22,7 @@ pub struct Watch {
     pub reservations: Option<Vec<Reservations>>,
     /// Accesses of other processes to the same addresses. They are not counted, but slow those processes.
     pub foreign: u64,
-    /// Whether accesses by system calls count, too.
+    /// Whether accesses by system calls are counted.
     pub sees_kernel: bool,
     /// The limit on accesses, and how it was used; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub struct Variable {
     pub address: u64,
     /// How many bytes are watched.
     pub len: u8,
-    /// "w", "rw" or "x".
+    /// Which accesses are watched: "w", "rw" or "x".
     pub access: String,
     /// All accesses, also those that do not meet the conditions of the request.
     pub hits: u64,
@@ -69,14 +69,14 @@ pub struct Accesses {
     pub in_kernel: bool,
     /// The threads' name.
     pub comm: String,
-    /// The thread, if only one made these accesses.
+    /// The thread's id, if a single thread made these accesses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
     /// The number of accesses.
     pub count: u64,
-    /// Accesses that changed the value. An access with an unknown old value is not among them.
+    /// Accesses that changed the value. Accesses with an unknown old value are not included.
     pub changed: u64,
-    /// Accesses with an unknown old value, such as the first one after each gap in which stores were missed.
+    /// Accesses with an unknown old value, such as the first after each gap in watching.
     pub old_unknown: u64,
     /// Accesses whose new value was read from memory after the store. Another thread may have stored that value.
     pub racy: u64,
@@ -168,7 +168,7 @@ pub struct Allowance {
 pub struct Placement {
     /// Whether each breakpoint was for a "cpu" or a "thread"; "agent" if the agent opened one for each thread.
     pub by: String,
-    /// Why breakpoints are not on all CPUs; absent if they are, or if the user chose threads.
+    /// Why breakpoints are not on all CPUs; absent if they are on all CPUs, or if the user chose threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// How the running threads got breakpoints; absent if breakpoints are on all CPUs.
@@ -176,7 +176,7 @@ pub struct Placement {
     pub attached: Option<Attachment>,
 }
 
-/// How the running threads of a process got breakpoints. Threads that start later inherit theirs.
+/// How the running threads of a process got breakpoints. Threads that start later inherit breakpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -199,8 +199,8 @@ pub struct Attachment {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reservations {
-    /// What the registers are reserved for: "thread" or "cpu". Threads are divided into shards. A reservation for a
-    /// thread takes its shard's lock. A reservation for a CPU takes all these locks and one more.
+    /// What the registers are reserved for: "thread" or "cpu". A reservation for a thread takes the lock of its group
+    /// of threads. A reservation for a CPU takes all these locks and one more.
     pub side: String,
     /// Granted reservations.
     pub reservations: u64,

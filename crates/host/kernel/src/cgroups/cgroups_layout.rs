@@ -93,8 +93,8 @@ impl CpuCounts {
     }
 }
 
-/// What may be wrong with counts. A field is about counting at switches unless its text says *by tasks*; `lost_reports`
-/// and `missed` are about both.
+/// What may be wrong with counts. A field is about counting at switches unless its text says *by tasks*;
+/// `lost_reports` and `missed` are about both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountFaults {
     /// Switches that the kernel *hid*: it ran no program at them. Run time and faults were charged later; events may
@@ -114,10 +114,9 @@ pub struct CountFaults {
     pub lost_reports: u64,
     /// Runs that the kernel skipped, because a program already ran on that CPU.
     pub missed: u64,
-    /// By tasks: switches that the system counted, but no known task. The kernel hides those tasks; their counts are
-    /// missing.
+    /// By tasks: switches of tasks that the kernel hides; the tasks' counts are missing.
     pub hidden: u64,
-    /// By tasks: switches of tasks that the system did not count.
+    /// By tasks: switches that the system did not count.
     pub surplus: u64,
     /// By tasks: tasks whose end was reported too late; their last counts are missing.
     pub unended: u64,

@@ -16,7 +16,7 @@ use super::LOAD;
 use super::cgroups_layout::{self, CountFaults, RoundCounts, Times};
 
 const TRIES: usize = 1000;
-/// The longest wait for tasks' ends, and the pause between rounds.
+/// The longest wait for tasks' ends, and the pause between rounds (runs over all tasks).
 const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
@@ -61,9 +61,8 @@ impl Flush {
         }
     }
 
-    /// Charges all tasks a last time, after `ending` was detached. A round over all tasks misses reaped tasks; the
-    /// program `ended` charges these an RCU grace period later, so this waits. Returns how many tasks were not charged
-    /// in time.
+    /// Charges all tasks a last time, after `ending` was detached. A round misses reaped tasks, which the BPF program
+    /// `ended` charges an RCU grace period later, so this waits. Returns how many tasks were not charged in time.
     pub(super) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
@@ -74,7 +73,7 @@ impl Flush {
             let before = tasks.round();
             tasks.ask()?;
             let now = tasks.round();
-            // `ended` must be read before the round, because a task that ends after the round saw it
+            // `ended` must be read before the round, because a task that the round saw, and that ended afterwards,
             // would count twice.
             let known = before.ended + (now.seen_ending - before.seen_ending);
             let missing = now.ending.saturating_sub(known);
@@ -85,7 +84,7 @@ impl Flush {
         }
     }
 
-    /// If counting is by tasks, adds its faults to `checks`, sets `times`, and returns `true`.
+    /// If counting is by tasks, adds faults to `checks`, sets `times`, and returns `true`.
     pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;

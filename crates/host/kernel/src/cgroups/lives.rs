@@ -1,4 +1,4 @@
-//! Measures how often tasks begin and end, to choose the cheaper way to count.
+//! Measures how often tasks begin and end, to choose whether counting by tasks or at switches is cheaper.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use tiptoe_sys::host::procfs::{births_of_all, switches_of_all};
 /// (`tiptoe-dev bench cgroup`).
 const LIFE_NS: u64 = 800;
 const SWITCH_NS: u64 = 100;
-/// Births and ends that cost less than 1/`SHARE` of a CPU's time are never too many.
+/// Births and ends that cost less than 1/`SHARE` of a CPU's time are not many.
 const SHARE: u64 = 100;
 
 #[derive(Debug)]

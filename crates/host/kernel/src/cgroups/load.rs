@@ -1,4 +1,4 @@
-//! Loads the BPF programs and fills their arrays.
+//! Loads the BPF programs that count for cgroups, and fills their arrays.
 
 use aya::maps::{Array, HashMap, Queue};
 use aya::programs::Program;
@@ -27,7 +27,8 @@ pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
 pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
 pub(super) const SEEDED: &str = "seeded";
 
-/// If memory allows, there are `SPARE` more slots than cgroups, and at least `GROWTH` times as many.
+/// If memory allows, there are `SPARE` more slots (places for counts) than cgroups, and at least `GROWTH` times as
+/// many.
 const SPARE: usize = 1024;
 const GROWTH: usize = 4;
 const FEWEST_TASKS: u64 = 1 << 16;
@@ -59,7 +60,7 @@ impl Shape {
     }
 }
 
-/// Returns the size of the map `known`. A free place costs 16 bytes, a recorded task more.
+/// Returns how many tasks the map `known` has room for. A free place costs 16 bytes, a recorded task more.
 fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32

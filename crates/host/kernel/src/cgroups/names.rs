@@ -24,7 +24,7 @@ pub struct Node {
     pub path: String,
     /// The parent's id; `None` for the root.
     pub parent: Option<u64>,
-    /// Whether it was removed.
+    /// Whether the cgroup was removed.
     pub is_removed: bool,
     /// When tiptoe found the cgroup, or the kernel reported its creation.
     pub since: Instant,

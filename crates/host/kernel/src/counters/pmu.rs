@@ -1,5 +1,5 @@
-//! Events of a machine's own PMUs. Each PMU has a folder in /sys/bus/event_source/devices, with its number, its events,
-//! and the bits of each term (as `umask`).
+//! Events of a machine's own PMUs. Each PMU has a folder in /sys/bus/event_source/devices, with its number, its
+//! events, and the bits of each term (a field such as `umask`).
 
 use std::fs;
 use std::path::{Path, PathBuf};

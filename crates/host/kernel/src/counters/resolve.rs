@@ -26,7 +26,7 @@ pub struct KernelEvent {
 }
 
 impl KernelEvent {
-    /// Returns whether it is a tracepoint.
+    /// Returns whether the event is a tracepoint.
     pub fn is_tracepoint(&self) -> bool {
         self.attr.type_ == abi::PERF_TYPE_TRACEPOINT
     }

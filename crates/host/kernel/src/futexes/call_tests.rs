@@ -89,7 +89,6 @@ fn each_end_of_a_wait_is_counted_separately() {
     assert!(futexes.times().expect("times").runs >= waits + wakes);
 }
 
-/// Regression: the waits of another tiptoe's agent were listed as the program's.
 #[test]
 fn calls_of_an_agents_thread_are_not_counted() {
     let _alone = ALONE

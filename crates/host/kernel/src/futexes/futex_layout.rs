@@ -21,9 +21,9 @@ pub struct FutexKey {
     pub address: u64,
     /// The call site in the code that called libc.
     pub site: u64,
-    /// The address in libc's outermost function, and the operation, as in `tiptoe_wire::futex::entry::VIA`.
+    /// The address in libc's outermost function, and the futex operation, as in `tiptoe_wire::futex::entry::VIA`.
     pub via: u64,
-    /// The thread; 0 if not grouped by it.
+    /// The thread; 0 unless rows are by thread.
     pub thread: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct FutexKey {
 pub struct Waker {
     /// The call site.
     pub site: u64,
-    /// The waits that it ended.
+    /// The number of waits that the site ended.
     pub count: u64,
     /// The time of these waits.
     pub total_ns: u64,
@@ -59,7 +59,7 @@ pub struct FutexEnds {
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct FutexCounts {
-    /// The calls.
+    /// The calls, by how they ended.
     pub ends: FutexEnds,
     /// Lock calls that had to wait. A lock call may make several futex calls.
     pub episodes: u64,

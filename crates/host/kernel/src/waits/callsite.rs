@@ -57,7 +57,7 @@ impl Callsites {
     }
 
     /// Returns a stack (innermost frame first) from the call site on; empty if symbols are hidden, because the lock's
-    /// code is unknown.
+    /// functions are then unknown.
     pub fn from_callsite<'a>(&self, stack: &'a [u64]) -> &'a [u64] {
         if self.are_hidden() {
             return &[];

@@ -94,7 +94,6 @@ fn a_mutex_that_begins_again_waits_once() {
     check(&reports, &[("mutex", ACQUIRED, 1)], WaitDrops::default(), 0);
 }
 
-/// Regression: with `--mmap` the program looked up the process for each contended lock.
 #[test]
 fn locks_whose_flags_exclude_an_mmap_lock_are_skipped_at_once() {
     let others = [0, SPIN, MUTEX, MUTEX | SPIN, READER | SPIN, WRITER | SPIN];

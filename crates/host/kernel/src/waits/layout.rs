@@ -108,13 +108,13 @@ impl Traits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct RowKey {
-    /// The lock; 0 if not grouped by it.
+    /// The lock; 0 unless rows are by lock.
     pub lock: u64,
     /// The version 2 cgroup.
     pub cgroup: u64,
     /// The process; 0 on an idle CPU.
     pub tgid: u32,
-    /// The thread; 0 if not grouped by it.
+    /// The thread; 0 unless rows are by thread.
     pub tid: u32,
     /// The stack's number; negative if no stack was stored.
     pub stack: i32,
@@ -128,13 +128,13 @@ pub struct RowKey {
 pub struct WaitCounts {
     /// The number of waits.
     pub count: u64,
-    /// The sum of their times.
+    /// The sum of the waits' times.
     pub total_ns: u64,
     /// The longest wait.
     pub max_ns: u64,
     /// Waits of 0 ns.
     pub zero_count: u64,
-    /// The process's name, or the thread's if grouped by it.
+    /// The process's name, or the thread's if rows are by thread.
     pub comm: [u8; 16],
     /// Waits above 0 ns, by time.
     pub buckets: [u32; HISTOGRAM_BUCKETS],

@@ -1,5 +1,6 @@
-//! Loads `bpf/births.bpf.c`. In an *opening*, all events of one thread are opened. The programs record from which
-//! opening a thread inherited events. They also record *spoilt* openings, during which the thread called clone(2).
+//! Loads `bpf/births.bpf.c`. In an *opening*, all breakpoint events of one thread are opened. The programs record
+//! from which opening a thread inherited events. They also record *spoilt* openings, during which the thread called
+//! clone(2).
 
 use std::collections::HashSet;
 
@@ -27,7 +28,6 @@ const FOLLOW: &str = "follow the births of threads";
 pub(super) struct Births {
     bpf: Ebpf,
     changes: Ring,
-    /// The numbers, as last read.
     lost: LostChanges,
     /// In the order of `PROGRAMS`.
     links: Vec<Link>,
@@ -73,8 +73,8 @@ impl Births {
         })
     }
 
-    /// Stops watching for clones; all openings must be done. Returns the threads with events.
-    /// [`Births::changes`] may report their births again.
+    /// Stops watching for clones; all openings must be done. Returns the threads with events, whose births
+    /// [`Births::changes`] may report again.
     pub(super) fn finish(&mut self) -> Result<HashSet<u32>, Error> {
         let mut words: Array<_, u64> = typed_map_mut(&mut self.bpf, "words", FOLLOW)?;
         words.set(ARE_DONE, 1, 0).map_err(failed)?;

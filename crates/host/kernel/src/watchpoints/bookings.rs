@@ -5,7 +5,7 @@
 //! 1. A tiptoe writes its file, then reads the others, so that of two tiptoes at least one sees the other.
 //! 2. A file counts while its writer lives: a process with the file's id and start time, in the same PID namespace.
 //!    Afterwards the next tiptoe removes the file.
-//! 3. Only the kernel knows other programs' registers, so the kernel may refuse what is booked.
+//! 3. Only the kernel knows other programs' registers, so the kernel may refuse registers that these files allow.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,6 @@ use super::futex::{Futex, REGISTERS};
 use crate::Error;
 
 const MOST_BYTES: usize = 4096;
-/// The longest name, in characters.
 const MOST_NAME: usize = 200;
 const MOST_OTHERS: usize = 64;
 
@@ -41,13 +40,13 @@ impl Drop for Booking {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     pid: u32,
-    /// `None` for events of CPUs.
+    /// The watched process; `None` if whole CPUs are watched.
     watched: Option<u32>,
     names: Vec<String>,
 }
 
-/// Books registers of all CPUs, or of a process's threads. If this user's other tiptoes hold too many, the error names
-/// those. Returns `None` if the file cannot be written.
+/// Records registers of all CPUs, or of a process's threads, as taken. If this user's other tiptoes hold too many,
+/// the error names them. Returns `None` if the file cannot be written.
 pub(super) fn book(watched: Option<u32>, names: Vec<String>) -> Result<Option<Booking>, Error> {
     // The folder must not outlive a reboot, because start times count from boot.
     let folder = runtime_folder().and_then(|path| OwnFolder::make(&path).ok());
@@ -152,7 +151,7 @@ impl Entry {
     }
 }
 
-/// Fails if the entry does not fit beside the others; the text names the holders.
+/// Fails if there are too few registers for all entries; the text names the holders.
 fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let reservations = (others.len() as u32 + 1) * REGISTERS;
     let geometry = Geometry::new(1, Registers::Mixed(REGISTERS), 2 * reservations);

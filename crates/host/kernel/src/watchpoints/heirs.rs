@@ -1,5 +1,5 @@
-//! Accounts for the debug registers of threads that inherit events, as [`Births`] reports them. A new thread already
-//! has its registers, so a refused reservation is only counted.
+//! Accounts for the debug registers of threads that inherit breakpoints, as [`Births`] reports them. A new thread
+//! already has its registers, so a reservation that the accounting refuses is only counted.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Measures a hit's cost: the trap, without the BPF program's work.
+//! Measures the cost of a breakpoint's hit: the trap, without the BPF program's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub(super) fn measure() -> Result<(Cost, bool), Error> {
     Ok((timed(&word), sees_kernel))
 }
 
-/// Returns the cost of a hit that sends a signal, with the agent's signal handler.
+/// Returns the cost of a hit that sends a signal, with the handler of tiptoe's library.
 pub fn signal_cost() -> Result<Cost, Error> {
     let word = AtomicU64::new(0);
     let at = stores_to(&word);

@@ -22,13 +22,13 @@ pub struct WatchWanted {
     pub conditions: Vec<Condition>,
     /// How long handling hits may take in a window, a period of the budget. One hit is always allowed.
     pub allowed_ns: Option<u64>,
-    /// Whether the events are those of CPUs or of threads.
+    /// Whether events are per CPU or per thread.
     pub form: Form,
     /// Whether to use the register that is otherwise left to debuggers.
     pub all_slots: bool,
 }
 
-/// The kind of events.
+/// Where breakpoint events are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// An event on each CPU.
@@ -48,7 +48,7 @@ pub struct Condition {
     pub right: Operand,
 }
 
-/// An operand, extended to 64 bits by its type's sign.
+/// An operand, extended to 64 bits by the sign of the variable's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The old value.
@@ -83,7 +83,7 @@ pub enum Operator {
 pub struct Watchpoint {
     /// The name in messages.
     pub name: String,
-    /// Whether the variable keeps its debug register when others take turns.
+    /// Whether the variable keeps its debug register when other variables take turns.
     pub is_pinned: bool,
     /// The address, length and kind of access.
     pub at: Breakpoint,
@@ -91,14 +91,14 @@ pub struct Watchpoint {
     pub is_signed: bool,
 }
 
-/// A row's key.
+/// The key of a row, which sums up hits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchKey {
-    /// The address after the accessing instruction in user space; for watched code, the instruction's own.
+    /// The address after the accessing instruction in user space; for watched code, the instruction's own address.
     pub ip: u64,
     /// The variable's index.
     pub variable: u32,
-    /// The thread, or 0 if not grouped by it.
+    /// The thread; 0 unless rows are by thread.
     pub tid: u32,
     /// Whether a system call made the access.
     pub in_kernel: bool,
@@ -132,19 +132,19 @@ pub struct WatchHits {
     pub first_ns: u64,
     /// The last hit's time.
     pub last_ns: u64,
-    /// The thread, if there was only one.
+    /// The thread, if a single thread made all hits.
     pub tid: Option<u32>,
-    /// The last old and new value.
+    /// The old value, if known, and the new value at the last hit.
     pub last: (Option<u64>, u64),
-    /// The first distinct values.
+    /// The first distinct new values.
     pub values: Vec<StoredValue>,
-    /// Hits with other values.
+    /// Hits whose new value is not in `values`.
     pub other_values: u64,
     /// Return addresses, innermost first.
     pub callers: Vec<u64>,
     /// Whether callers are missing, for lack of an unwind rule.
     pub is_partial: bool,
-    /// The state at the first hit.
+    /// The thread's state at the first hit.
     pub first: Snapshot,
 }
 
@@ -159,15 +159,15 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory, where another thread may have stored it.
+    /// Whether `new` was read from memory, where another thread may have stored meanwhile.
     pub is_read_from_memory: bool,
-    /// The row.
+    /// The row's key.
     pub key: WatchKey,
     /// A hash of the callers.
     pub callers: u64,
 }
 
-/// A thread's state.
+/// A thread's registers and stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The registers, by their numbers in machine code. In a system call only %rsp and %rbp are user space's.
@@ -203,13 +203,13 @@ pub struct Drops {
     pub missed: u64,
 }
 
-/// What happened in a window, a period of the budget.
+/// What happened in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The hits.
     pub hits: u64,
-    /// Throttled variables, a bit each.
+    /// Variables whose events stopped, a bit each.
     pub rested: u64,
-    /// Whether other processes' hits throttled the variables.
+    /// Whether other processes' hits stopped the events.
     pub by_strangers: bool,
 }

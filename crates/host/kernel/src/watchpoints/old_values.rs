@@ -1,5 +1,5 @@
-//! Tracks variables' old values. The value at the last hit is the next hit's old value if no store was missed in
-//! between.
+//! Tracks the old values of watched variables. The value at the last hit is the next hit's old value if no store was
+//! missed in between.
 //!
 //! | known | the program's `last` | becomes |
 //! |---|---|---|
@@ -35,8 +35,8 @@ pub(super) fn begin_gap(bpf: &mut Ebpf, variables: &[(usize, Breakpoint)]) -> Re
 /// Reads values after all events were enabled. A value is valid only if no hit raced with the read.
 ///
 /// A store is in memory microseconds before its trap, or milliseconds if a virtual machine stops the CPU. So the read
-/// may see a store that is not counted yet. `reach_cpus` must interrupt each CPU that has an event, because an earlier
-/// store's trap precedes the interrupt.
+/// may see a store that is not counted yet. `reach_cpus` must interrupt each CPU that has an event. An earlier
+/// store's trap precedes this interrupt, so the store is counted by then.
 pub(super) fn end_gap(
     bpf: &mut Ebpf,
     memory: &File,

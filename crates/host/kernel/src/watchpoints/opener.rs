@@ -1,4 +1,4 @@
-//! Opens events that run the BPF program at each hit.
+//! Opens breakpoint events that run the BPF program at each hit.
 
 use std::io;
 use std::os::fd::BorrowedFd;

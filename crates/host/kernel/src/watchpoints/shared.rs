@@ -31,7 +31,7 @@ impl<'a> SharedSlots<'a> {
     }
 
     /// Books the `points` with the indexes `serving`. Other tiptoes see these watches until the result is dropped.
-    /// Fails if a thread of the process cannot have them all; the error names the registers' holders. Leaves one
+    /// Fails if a thread of the process cannot have registers for all; the error names the holders. Leaves one
     /// register to debuggers, unless `takes_all`.
     pub fn begin(
         &self,
@@ -61,7 +61,7 @@ impl<'a> SharedSlots<'a> {
         Accounting::new(self.geometry, self.words, &Futex)
     }
 
-    /// Returns the statistics of the requests for single threads, then those of all other requests.
+    /// Returns the statistics of requests for single threads, then of all other requests.
     pub fn stats(&self) -> Result<[Stats; 2], Error> {
         let accounting = self.accounting().ok_or(Error::NoRoom)?;
         Ok([Side::Reader, Side::Writer].map(|side| accounting.stats(side)))

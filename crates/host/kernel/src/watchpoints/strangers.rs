@@ -1,5 +1,5 @@
-//! Other processes hit a watch on all CPUs, too. A hit costs them as much as the watched process, so they have an
-//! allowance of the same size. When that allowance is used up, the watch can be moved to its process's threads.
+//! Other processes also hit a watch on all CPUs. A hit costs them as much as the watched process, so they have an
+//! allowance (a limit on hits) of the same size. When it is used up, the watch can be moved to its process's threads.
 
 use super::tasks::Tasks;
 use super::watch_program::opener;
@@ -35,7 +35,7 @@ impl Watchpoints {
 
     fn at_cpus(&mut self) -> Result<CpuEvents, Error> {
         self.slots = self.slots.empty_for(0)?;
-        // If another tiptoe booked in between, the kernel decides which gets the registers.
+        // If another tiptoe booked registers meanwhile, the kernel decides which gets the registers.
         let _ = self.slots.book(None, &self.indices());
         let wide = CpuEvents::open(self.sees_kernel, &self.slots, &self.serving)?;
         wide.run(opener(&self.bpf, self.sees_kernel)?)?;

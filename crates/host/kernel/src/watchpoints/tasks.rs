@@ -1,8 +1,8 @@
 //! Breakpoint events on each thread of a process. They cost time at each switch to and from these threads.
 //!
 //! A new thread inherits its parent's events. A thread that is born while its parent's events are opened may inherit
-//! only some, which must not be opened twice. So an opening that races with a birth ([`Births`]) is closed and
-//! repeated, until each thread has its events exactly once, for at most [`LONGEST`].
+//! only some, which must not be opened twice. So an opening (of one thread) that races with a birth ([`Births`]) is
+//! closed and repeated, until each thread has its events exactly once, for at most [`LONGEST`].
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Events on all CPUs: one for each served variable and CPU.
+//! Breakpoint events on all CPUs: one for each CPU and served variable (with a debug register).
 
 use tiptoe_sys::host::perf::{Breakpoint, CountedOn, PerfEvent};
 
@@ -16,7 +16,7 @@ struct CpuEvent {
     slot: usize,
     cpu: usize,
     rests: u64,
-    /// Whether the event stopped in this window.
+    /// Whether the event stopped in this period of the allowance.
     is_resting: bool,
 }
 
@@ -60,7 +60,8 @@ impl CpuEvents {
 
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         for armed in &mut self.0 {
-            // An event that did not stop must not be refreshed, because that would raise its limit above the others'.
+            // An event that did not stop must not be refreshed, because that would raise its limit above other
+            // events'.
             if std::mem::take(&mut armed.is_resting) {
                 armed.event.refresh(1).map_err(cannot_switch_on)?;
             }
@@ -80,7 +81,7 @@ impl CpuEvents {
         self.of(slot).any(|armed| armed.is_resting)
     }
 
-    /// Disables a slot's events, so that none stops between a reading of `rests` and [`CpuEvents::serve`].
+    /// Disables the events of a slot, so that none stops between a reading of `rests` and [`CpuEvents::serve`].
     pub(super) fn pause(&self, slot: usize) -> Result<(), Error> {
         let mut events = self.of(slot);
         let off = events.try_for_each(|armed| armed.event.disable());

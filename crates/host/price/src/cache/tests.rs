@@ -41,7 +41,6 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Returns a run's cache, whose yardstick stays the same until the next call.
     fn run(&self, key: &str, yardstick: f64) -> PriceCache {
         STATE.set(yardstick);
         PriceCache {
@@ -436,7 +435,7 @@ proptest! {
         yardstick in 1e-3..1e6,
         ns in vec(sane(), 3),
         costs in [cost(), cost(), cost()],
-        // These ranges keep the gaps sorted: each loop has at least 4 times as many functions as the one before, and
+        // These ranges keep the gaps sorted. Each loop has at least 4 times as many functions as the one before, and
         // the times of calls differ by a factor of at most 2.9.
         shown in vec((1.0..2.0, -0.5..0.9, -0.5..0.9), 15),
     ) {

@@ -17,6 +17,7 @@ use crate::drive::{
 use crate::error::Error;
 use crate::request::{Observer, Outcome, Progress, Request, RequestTarget};
 
+mod by_process;
 mod cgroups;
 mod choice;
 mod cost;
@@ -55,12 +56,12 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     };
     let options = &request.options;
     let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
-    let (mut exit_status, mut is_free) = (None, false);
+    let (mut exit_status, mut at_switches) = (None, Vec::new());
     for _ in 0..request.counters.repeat.max(1) {
         let mut targets = Targets::of_request(request, Error::Attach)?;
         let mut counting = CountingRun::open(&counters, &targets, &mut session, &mut stat)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
-        is_free = counting.source.is_free();
+        at_switches = counting.source.at_switches(&counters.groups);
         counting.section(&ran, &targets, &mut session)?;
         let meter;
         (total, meter) = (counting.last, counting.meter);
@@ -80,10 +81,7 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     }
     session.events = events(&total);
     runs.finish(&mut stat);
-    // Without events nothing runs at context switches, so there is no cost.
-    if !is_free {
-        cost::put(&counters, &mut session, &mut stat, switches);
-    }
+    cost::put(request, &at_switches, &mut session, &mut stat, switches);
     session.stat = Some(stat);
     own.report(&mut session);
     Ok(Outcome {
@@ -168,8 +166,13 @@ impl Instrument for CountingRun<'_> {
     }
 
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error> {
+        // A command that has ended does not count any more, and disabling may wait for the ends of its last tasks.
+        let elapsed = turn.clock.elapsed();
         self.source.disable()?;
-        Ok(turn.clock.elapsed())
+        Ok(match self.request.is_command() && turn.at.have_ended() {
+            true => elapsed,
+            false => turn.clock.elapsed(),
+        })
     }
 
     /// Returns no cost, because the cost is known only once all runs have ended.

@@ -2,24 +2,17 @@
 /*
  * Counts for cgroups by fields of their tasks.
  *
- * The kernel counts run time, faults, switches and migrations in fields of each task, so no BPF program needs to run
- * at switches. The fields' growth is added to a cgroup's counts (*charged*) when tiptoe reads counts, when the task
- * changes its cgroup, and when its memory is freed (after its last switch). The growth goes to the cgroup recorded
- * at the last charge, because the task may have moved since.
- *
- * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present value, and charges
- * the difference. The differences add up to the whole growth.
+ * A task's growth (`task_fields.h`) is charged when tiptoe reads counts, when the task changes its
+ * cgroup, and when its memory is freed, after its last switch. The growth goes to the cgroup
+ * recorded at the last charge, because the task may have moved since.
  */
 #include "cgroups_news.h"
 #include "cgroups_slots.h"
+#include "task_fields.h"
 
-/* A task's field values at its last charge, and the cgroup to charge next. */
+/* A task's last charge, and the cgroup to charge next. */
 struct tiptoe_known {
-	u64 runtime_ns;
-	u64 switches;
-	u64 minor_faults;
-	u64 major_faults;
-	u64 migrations;
+	struct tiptoe_charged charged;
 	u64 id;
 	u32 slot;
 	u32 is_ending;
@@ -42,48 +35,6 @@ struct {
 	TYPE(value, u64);
 } idle_switches SEC(".maps");
 
-struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, 1);
-	UINT(map_flags, MMAPABLE);
-	TYPE(key, u32);
-	TYPE(value, struct tiptoe_round);
-} rounds SEC(".maps");
-
-/*
- * When the count started (CLOCK_MONOTONIC): after the programs were attached, before the first run over all tasks.
- */
-struct {
-	UINT(type, MAP_ARRAY);
-	UINT(max_entries, 1);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} begun SEC(".maps");
-
-/* Returns whether a task started before the count. */
-INLINE int is_older(struct task_struct *task)
-{
-	u32 zero = 0;
-	u64 *begun_ns = bpf_map_lookup_elem(&begun, &zero);
-
-	return begun_ns && READ(task, start_time) < *begun_ns;
-}
-
-INLINE struct tiptoe_round *round_of_all(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&rounds, &zero);
-}
-
-/* Charges the growth since the last charge. */
-INLINE void charge_to(u64 *place, u64 *before, u64 now)
-{
-	u64 charged = __sync_lock_test_and_set(before, now);
-
-	__sync_fetch_and_add(place, now - charged);
-}
-
 /*
  * Returns a task's slot; OTHERS if the cgroup was removed, because another cgroup may have the slot now.
  */
@@ -95,26 +46,13 @@ INLINE u32 slot_still(const struct tiptoe_known *own)
 	return slot < FIRST || (owner && *owner == own->id) ? slot : OTHERS;
 }
 
-/* The state of a reaped task. */
-#define EXIT_DEAD 16
-
-INLINE u64 switches_of(struct task_struct *task)
-{
-	return READ(task, nvcsw) + READ(task, nivcsw);
-}
-
 INLINE void charge_task(struct tiptoe_known *own, struct task_struct *task)
 {
 	u32 slot = slot_still(own);
 	struct tiptoe_line *line = bpf_map_lookup_elem(&lines, &slot);
 
-	if (!line)
-		return;
-	charge_to(&line->runtime_ns, &own->runtime_ns, READ(task, se.sum_exec_runtime));
-	charge_to(&line->switches, &own->switches, switches_of(task));
-	charge_to(&line->minor_faults, &own->minor_faults, READ(task, min_flt));
-	charge_to(&line->major_faults, &own->major_faults, READ(task, maj_flt));
-	charge_to(&line->migrations, &own->migrations, READ(task, se.nr_migrations));
+	if (line)
+		charge_growth(line, &own->charged, task);
 }
 
 INLINE void now_in(struct tiptoe_known *own, u64 id)
@@ -128,13 +66,8 @@ INLINE void now_in(struct tiptoe_known *own, u64 id)
 /* Initializes a record, so that what a task did before the count is not charged. */
 INLINE void begin_with(struct tiptoe_known *own, struct task_struct *task)
 {
-	if (!is_older(task))
-		return;
-	own->runtime_ns = READ(task, se.sum_exec_runtime);
-	own->switches = switches_of(task);
-	own->minor_faults = READ(task, min_flt);
-	own->major_faults = READ(task, maj_flt);
-	own->migrations = READ(task, se.nr_migrations);
+	if (is_older(task))
+		charged_up_to_now(&own->charged, task);
 }
 
 /* Returns a task's record; an unknown task is recorded in cgroup `id`. */
@@ -150,13 +83,6 @@ INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_rou
 	if (bpf_map_update_elem(&known, &address, &new, ANY))
 		__sync_fetch_and_add(&round->no_room, 1);
 	return bpf_map_lookup_elem(&known, &address);
-}
-
-/* Counts a run of a program, and its time. */
-INLINE void note_run(struct tiptoe_round *round, u64 began)
-{
-	__sync_fetch_and_add(&round->runs, 1);
-	__sync_fetch_and_add(&round->runs_ns, bpf_ktime_get_ns() - began);
 }
 
 /* Charges the idle task of a task's CPU, because the iterator skips idle tasks. */

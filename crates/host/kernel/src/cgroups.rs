@@ -42,13 +42,18 @@ pub use cgroups_layout::{CountFaults, CpuCounts, SwitchTimes, TaskLine, Times};
 pub use names::{Node, Tree};
 
 use cgroups_layout::{CgroupChange, FIRST, IDLE, OTHERS};
-use flush::{Flush, over_tasks};
+use flush::over_tasks;
 use follow::Follower;
 use lives::LivesMeter;
 use load::{
-    ATTACHED, BORN, CREATED, ENDED, ENDING, MIGRATED, REMOVED, SEEDED, SWITCHED, Shape, all_cpus,
-    give_slots, load, put_events,
+    ATTACHED, CREATED, MIGRATED, REMOVED, SEEDED, SWITCHED, Shape, all_cpus, give_slots, load,
+    put_events,
 };
+
+// Shared with counts for processes.
+pub(crate) use cgroups_layout::LINE;
+pub(crate) use flush::{ALL_TASKS, Flush};
+pub(crate) use load::{BORN, ENDED, ENDING, load_iterator, most_tasks};
 
 const LOAD: &str = "load the BPF programs that count for cgroups";
 const READ: &str = "read the counts of cgroups";

@@ -325,9 +325,12 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         let switches = part(stat.cgroup_switches, "switch", stat.cgroup_switch_ns);
         parts.push(switches + " to another cgroup");
     }
-    if stat.rounds > 0 {
+    // The time of a reading is tiptoe's own, which is a part of all CPUs' time only.
+    if stat.rounds > 0 && session.cpus.is_some() {
         let readings = part(stat.rounds, "reading", stat.round_ns);
         parts.push(readings + " of all tasks");
+    }
+    if stat.rounds > 0 {
         let lives = part(stat.lives, "change", stat.life_ns);
         parts.push(lives + " of tasks that began, ended or moved");
     }

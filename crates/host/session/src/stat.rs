@@ -36,7 +36,7 @@ pub struct Stat {
     pub cgroup_switches: u64,
     /// The time that counting added to each of `cgroup_switches`.
     pub cgroup_switch_ns: f64,
-    /// Starts, ends and moves of tasks that tiptoe handled, if it counts cgroups by their tasks.
+    /// Starts, ends and moves of tasks that tiptoe handled, if it counts by tasks' own fields.
     pub lives: u64,
     /// The cost of one of `lives`.
     pub life_ns: f64,

@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Beyond this, all removed cgroups are forgotten, and the nearest existing ancestor of each gets its counts.
 const MOST_REMOVED: usize = 512;
 
-type Field = fn(&TaskLine) -> u64;
+pub(super) type Field = fn(&TaskLine) -> u64;
 
 /// The software events that a task's fields count, by the event's number.
 const FIELDS: [(u64, Field); 7] = [
@@ -77,12 +77,7 @@ impl ByCgroup {
         root: &Path,
         per_cpu: bool,
     ) -> Result<ByCgroup, tiptoe_kernel::Error> {
-        let read: Vec<Vec<Counter<'_>>> = groups
-            .iter()
-            .map(|group| group.iter().filter(|one| field(one).is_none()).copied())
-            .map(Iterator::collect)
-            .filter(|group: &Vec<_>| !group.is_empty())
-            .collect();
+        let read = without(groups, |counter| field(counter).is_some());
         let set = CounterSet::open(&read, &CountTarget::Cpus(Vec::new()))?;
         let wants = |number: u64| {
             let mut counters = groups.iter().flatten();
@@ -168,6 +163,11 @@ impl CountSource for ByCgroup {
         }
         self.tidy()?;
         Ok(Sums(rows))
+    }
+
+    /// Returns none, because BPF programs read the events, and time themselves.
+    fn at_switches<'c>(&self, _groups: &[Vec<Counter<'c>>]) -> Vec<Vec<Counter<'c>>> {
+        Vec::new()
     }
 
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
@@ -274,10 +274,7 @@ fn columns(groups: &[Vec<Counter<'_>>], set: &CounterSet) -> Vec<EventColumn> {
     let mut column = |counter: &Counter<'_>, takes_turns: bool| match field(counter) {
         Some(field) => Some(EventColumn {
             event: counter.text.to_owned(),
-            unit: match plain_number(counter) {
-                Some(1) => "ns".into(),
-                _ => String::new(),
-            },
+            unit: unit(counter),
             scale: 1.0,
             is_tracepoint: false,
             takes_turns: false,
@@ -311,6 +308,30 @@ pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     }
 }
 
+/// Returns the unit of an event that a field counts.
+pub(super) fn unit(counter: &Counter<'_>) -> String {
+    match plain_number(counter) {
+        Some(1) => "ns".into(),
+        _ => String::new(),
+    }
+}
+
+/// Returns the groups without the events for which `is_left_out` returns true.
+pub(super) fn without<'c>(
+    groups: &[Vec<Counter<'c>>],
+    is_left_out: impl Fn(&Counter<'c>) -> bool,
+) -> Vec<Vec<Counter<'c>>> {
+    let rest = groups
+        .iter()
+        .map(|group| group.iter().filter(|one| !is_left_out(one)).copied());
+    let rest = rest.map(Iterator::collect);
+    rest.filter(|group: &Vec<_>| !group.is_empty()).collect()
+}
+
+pub(super) fn field_of_process(counter: &Counter<'_>) -> Option<Field> {
+    field(counter).filter(|_| plain_number(counter) != Some(CGROUP_SWITCHES))
+}
+
 fn field(counter: &Counter<'_>) -> Option<Field> {
     let number = plain_number(counter)?;
     let found = FIELDS.iter().find(|(event, _)| *event == number)?;
@@ -336,7 +357,7 @@ fn add(sum: &mut CgroupSum, cpus: &[CpuCounts]) {
 }
 
 /// Unreported switches matter only if events are read.
-fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
+pub(super) fn check_notes(checks: &CountFaults, reads_events: bool) -> Vec<StatNote> {
     let unseen = if reads_events { checks.unseen } else { 0 };
     let faults = [
         (checks.strangers, CgroupFault::UnknownTasks),

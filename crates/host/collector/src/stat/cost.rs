@@ -14,8 +14,7 @@ use tiptoe_session::{Session, Stat, StatNote};
 use tiptoe_sys::host::limits::stay_on_one_cpu;
 use tiptoe_sys::raw::gettid;
 
-use super::CounterRequest;
-use crate::request::RequestTarget;
+use crate::request::{Request, RequestTarget};
 
 /// The number of measurements with the events, and of those without them.
 const PAIRS: usize = 9;
@@ -30,25 +29,29 @@ enum Job {
     Pass,
 }
 
+/// Puts the cost of a run, if counting cost anything. `groups` are the events that the kernel exchanged at `switches`.
 pub(super) fn put(
-    counters: &CounterRequest<'_>,
+    request: &Request<'_>,
+    groups: &[Vec<Counter<'_>>],
     session: &mut Session,
     stat: &mut Stat,
     switches: u64,
 ) {
+    if groups.is_empty() && stat.switches == 0 && stat.rounds == 0 {
+        return;
+    }
+    let is_of_all = request.target == RequestTarget::System;
     let is_tracepoint =
         |counter: &Counter<'_>| matches!(counter.kind, CounterKind::Tracepoint { .. });
-    let has_tracepoint = counters.groups.iter().flatten().any(is_tracepoint);
-    let is_timed = stat.switches > 0 || stat.rounds > 0;
+    let has_tracepoint = stat.tracepoint_hits > 0 || groups.iter().flatten().any(is_tracepoint);
     let prices = Ring::new().map(|ring| {
-        let of_all = counters.request.target == RequestTarget::System;
-        let price = || ring.price(&counters.groups, of_all, Job::Switch, 2 * TRIPS);
-        let switch = if is_timed { None } else { price() };
+        let price = || ring.price(groups, is_of_all, Job::Switch, 2 * TRIPS);
+        let switch = if groups.is_empty() { None } else { price() };
         let passed: Option<Vec<Vec<Counter<'_>>>> = has_tracepoint.then(|| {
             let groups = counter_groups(PASSED).flatten();
             groups.map(|group| group.events().collect()).collect()
         });
-        let pass = passed.and_then(|passed| ring.price(&passed, of_all, Job::Pass, CALLS));
+        let pass = passed.and_then(|passed| ring.price(&passed, is_of_all, Job::Pass, CALLS));
         (switch, pass)
     });
     let (switch, pass) = prices.unwrap_or_default();
@@ -57,19 +60,17 @@ pub(super) fn put(
         let note = StatNote::HitCostUnknown { tracepoint };
         session.notes.push(note.into());
     }
-    if switch.is_none() && !is_timed {
+    if switch.is_none() && !groups.is_empty() {
         session.notes.push(StatNote::SwitchCostUnknown.into());
     }
     let (switch, pass) = (switch.unwrap_or_default(), pass.unwrap_or_default());
     let of_hits = pass.times(stat.tracepoint_hits);
-    let of_switches = match is_timed {
-        true => timed(stat),
-        false => {
-            (stat.switches, stat.switch_ns) = (switches, switch.ns);
-            switch.times(switches)
-        }
-    };
-    let total = of_switches.plus(of_hits);
+    let of_programs = timed(stat, is_of_all);
+    let of_switches = switch.times(switches);
+    if !groups.is_empty() {
+        (stat.switches, stat.switch_ns) = (switches, switch.ns);
+    }
+    let total = of_programs.plus(of_switches).plus(of_hits);
     stat.tracepoint_ns = pass.ns;
     let hits = stat.switches + stat.lives + stat.tracepoint_hits;
     session.cost = tiptoe_session::Cost::estimated(hits, total, session.cpu_ns);
@@ -110,12 +111,15 @@ fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
 
 /// Returns the cost of all timed runs. The call of the BPF program takes about as long as the reading of the clock that
 /// a timed run includes, so the call is not added.
-fn timed(stat: &Stat) -> Cost {
+///
+/// Rounds over all tasks take time of tiptoe's own thread, which only the whole system's time includes.
+fn timed(stat: &Stat, is_of_all: bool) -> Cost {
     let within = (stat.switches - stat.cgroup_switches) as f64 * stat.switch_ns;
+    let rounds = if is_of_all { stat.rounds } else { 0 };
     let ns = within
         + stat.cgroup_switches as f64 * stat.cgroup_switch_ns
         + stat.lives as f64 * stat.life_ns
-        + stat.rounds as f64 * stat.round_ns;
+        + rounds as f64 * stat.round_ns;
     Cost::between(ns * 0.7, ns, ns * 1.3)
 }
 

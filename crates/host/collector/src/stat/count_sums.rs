@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tiptoe_event::Counter;
 use tiptoe_kernel::CounterSet;
 use tiptoe_kernel::cgroups::Times;
 use tiptoe_kernel::counters::Support;
@@ -29,9 +30,9 @@ pub(super) trait CountSource {
         Ok(())
     }
 
-    /// Returns whether counting runs nothing at context switches.
-    fn is_free(&self) -> bool {
-        false
+    /// Returns those of the requested events that the kernel exchanges at context switches.
+    fn at_switches<'c>(&self, groups: &[Vec<Counter<'c>>]) -> Vec<Vec<Counter<'c>>> {
+        groups.to_vec()
     }
 
     /// Returns notes and the BPF programs' times; `None` if no BPF program counts.

@@ -7,6 +7,7 @@ use tiptoe_session::{Note, StatNote};
 use tiptoe_sys::host::cgroup::Cgroups;
 
 use super::CounterRequest;
+use super::by_process::ByProcess;
 use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::count_sums::CountSource;
@@ -20,6 +21,11 @@ pub(super) fn open(
 ) -> Result<Box<dyn CountSource>, Error> {
     if let Some(patterns) = &counters.request.counters.cgroups {
         return of_cgroups(counters, patterns, notes);
+    }
+    if !counters.request.counters.per_cpu
+        && let Some(by_process) = ByProcess::open(&counters.groups, whom)?
+    {
+        return Ok(Box::new(by_process));
     }
     let set = CounterSet::open(&counters.groups, whom)?;
     refuse_nothing(&set)?;

@@ -9,7 +9,7 @@ pub(super) const IDLE: u32 = 0;
 pub(super) const OTHERS: u32 = 1;
 pub(super) const FIRST: u32 = 2;
 
-pub(super) const LINE: usize = size_of::<TaskLine>() / 8;
+pub(crate) const LINE: usize = size_of::<TaskLine>() / 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = size_of::<CpuState>() / 8;
 pub(super) const ROUND: usize = size_of::<RoundCounts>() / 8;

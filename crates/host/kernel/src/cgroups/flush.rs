@@ -21,24 +21,24 @@ const LONGEST_END: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(3);
 
 pub(super) const FLUSH: &str = "flush";
-pub(super) const ALL_TASKS: &str = "asked";
+pub(crate) const ALL_TASKS: &str = "asked";
 
 #[derive(Debug)]
-pub(super) enum Flush {
+pub(crate) enum Flush {
     /// A program that charges the task that it interrupts.
     Cpus(OwnedFd),
     Tasks(Mutex<TaskRounds>),
 }
 
 #[derive(Debug)]
-pub(super) struct TaskRounds {
+pub(crate) struct TaskRounds {
     over_tasks: OwnedFd,
     round: MappedArray,
     times: Times,
 }
 
 impl Flush {
-    pub(super) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
+    pub(crate) fn of(bpf: &Ebpf) -> Result<Flush, Error> {
         let kept = |program| {
             let kept = program_fd(bpf, program, LOAD)?.try_clone_to_owned();
             kept.map_err(Error::io("keep a BPF program"))
@@ -54,7 +54,7 @@ impl Flush {
         })))
     }
 
-    pub(super) fn now(&self) -> Result<(), Error> {
+    pub(crate) fn now(&self) -> Result<(), Error> {
         match self {
             Flush::Cpus(flush) => flush_all(flush.as_fd()),
             Flush::Tasks(tasks) => lock_rounds(tasks).ask(),
@@ -63,7 +63,7 @@ impl Flush {
 
     /// Charges all tasks a last time, after `ending` was detached. A round misses reaped tasks, which the BPF program
     /// `ended` charges an RCU grace period later, so this waits. Returns how many tasks were not charged in time.
-    pub(super) fn last(&self) -> Result<u64, Error> {
+    pub(crate) fn last(&self) -> Result<u64, Error> {
         let Flush::Tasks(tasks) = self else {
             return self.now().map(|()| 0);
         };
@@ -85,7 +85,7 @@ impl Flush {
     }
 
     /// If counting is by tasks, adds faults to `checks`, sets `times`, and returns `true`.
-    pub(super) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
+    pub(crate) fn add(&self, checks: &mut CountFaults, times: &mut Times) -> bool {
         let Flush::Tasks(tasks) = self else {
             return false;
         };

@@ -22,9 +22,9 @@ pub(super) const REMOVED: [&str; 3] = ["gone", "cgroup", "cgroup_rmdir"];
 pub(super) const ATTACHED: [&str; 3] = ["attached", "cgroup", "cgroup_attach_task"];
 pub(super) const MIGRATED: [&str; 3] = ["migrated", "sched", "sched_migrate_task"];
 pub(super) const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
-pub(super) const BORN: [&str; 3] = ["born", "sched", "sched_process_fork"];
-pub(super) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
-pub(super) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
+pub(crate) const BORN: [&str; 3] = ["born", "sched", "sched_process_fork"];
+pub(crate) const ENDING: [&str; 3] = ["ending", "sched", "sched_process_exit"];
+pub(crate) const ENDED: [&str; 3] = ["ended", "sched", "sched_process_free"];
 pub(super) const SEEDED: &str = "seeded";
 
 /// If memory allows, there are `SPARE` more slots (places for counts) than cgroups, and at least `GROWTH` times as
@@ -61,7 +61,7 @@ impl Shape {
 }
 
 /// Returns how many tasks the map `known` has room for. A free place costs 16 bytes, a recorded task more.
-fn most_tasks() -> u32 {
+pub(crate) fn most_tasks() -> u32 {
     let there = tiptoe_sys::host::procfs::tasks_of_all().unwrap_or_default();
     (there * GROWTH as u64).clamp(FEWEST_TASKS, MOST_TASKS) as u32
 }
@@ -129,7 +129,7 @@ fn load_at_switches(shape: Shape, btf: &Btf) -> Result<Ebpf, Error> {
     Ok(bpf)
 }
 
-fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
+pub(crate) fn load_iterator(bpf: &mut Ebpf, name: &str, btf: &Btf) -> Result<(), Error> {
     match bpf.program_mut(name) {
         Some(Program::Iter(program)) => {
             let loaded = program.load("task", btf);

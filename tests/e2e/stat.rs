@@ -155,6 +155,60 @@ fn each_sleep_is_one_context_switch() {
     assert!(counts.0 >= switches && counts.0 == counts.1, "{session:#}");
 }
 
+/// With a modifier an event is perf's. Without one, the kernel's fields of tasks count, and nothing runs at switches.
+#[test]
+fn the_fields_of_tasks_count_as_perfs_events_do() {
+    if !can_count(&["-e", "page-faults:uk,cs:uk"]) {
+        return;
+    }
+    const CHILDREN: f64 = 20.0;
+    let script = "for at in $(seq 20); do /bin/true; done";
+    let both = "page-faults,page-faults:uk,cs,cs:uk,cpu-migrations,cpu-migrations:uk";
+    let options = ["--json", "-e", both, "--", "sh", "-c", script];
+    let session_of_both = session(&process::output(&mut stat(&options)));
+    for event in ["page-faults", "cs", "cpu-migrations"] {
+        let fields = value(&session_of_both, event);
+        let perfs = value(&session_of_both, &format!("{event}:uk"));
+        // perf's events of a task begin a little later than its fields, and end a little earlier.
+        let more = fields - perfs;
+        assert!(
+            (0.0..=CHILDREN + 2.0).contains(&more),
+            "{event}: {fields} and {perfs}"
+        );
+    }
+    assert!(value(&session_of_both, "page-faults") > 40.0 * CHILDREN);
+    let ways = [
+        ("page-faults,cs,task-clock", true),
+        ("page-faults,cs:uk", false),
+    ];
+    for (events, is_free) in ways {
+        let options = ["--json", "-e", events, "--", "sh", "-c", script];
+        let session = session(&process::output(&mut stat(&options)));
+        let count = |name: &str| session["stat"][name].as_u64().expect("a count");
+        assert_eq!(count("switches") == 0, is_free, "{session:#}");
+        assert!(count("rounds") > 0, "{session:#}");
+        assert!(count("lives") >= 2 * CHILDREN as u64, "{session:#}");
+    }
+}
+
+#[test]
+fn the_fields_of_all_threads_of_a_running_program_count() {
+    if !can_count(&["-e", "cs:uk"]) {
+        return;
+    }
+    let (session, _) = of_running(
+        "cs,cs:uk,page-faults,page-faults:uk",
+        &["calls", "1000", "5"],
+    );
+    for event in ["cs", "page-faults"] {
+        let fields = value(&session, event);
+        let perfs = value(&session, &format!("{event}:uk"));
+        // The five threads and the child begin and end within the count.
+        let off = (fields - perfs).abs();
+        assert!(fields > 0.0 && off <= 12.0, "{event}: {fields} and {perfs}");
+    }
+}
+
 #[test]
 fn a_program_has_a_task_clock() {
     if !can_count(&["-e", "task-clock"]) {

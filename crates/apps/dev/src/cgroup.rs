@@ -4,7 +4,8 @@
 //!   parent. The cases are no counting, events of the system, perf's events of cgroups (with and without events of the
 //!   system), a bpftrace script, and three of tiptoe ([`counting::CountingCase`]).
 //! - `switch on each CPU`: a pair of such tasks on each CPU, all at once.
-//! - `within`: two tasks of one cgroup hand a byte to each other.
+//! - `within`: two tasks of one cgroup hand a byte to each other. Further cases count these two processes alone, as
+//!   `stat -p` does.
 //! - `ring`: many tasks, each in its own cgroup, hand a byte round.
 //! - `response`: the geometric mean response time of six workers of different kinds in six cgroups (`program.c`), while
 //!   all counts are read each second, as `perf stat -I 1000` does.
@@ -67,12 +68,14 @@ const SWITCH: [CountingCase; 16] = [
     tiptoe(8),
     tiptoe(20),
 ];
-const WITHIN: [CountingCase; 5] = [
+const WITHIN: [CountingCase; 7] = [
     CountingCase::Off,
     CountingCase::System,
     perf(2, true),
     tiptoe(0),
     CountingCase::PerCpu,
+    CountingCase::PerfOfProcesses,
+    CountingCase::TiptoeOfProcesses,
 ];
 const RING: [CountingCase; 4] = [
     CountingCase::Off,
@@ -158,8 +161,9 @@ impl CgroupBench<'_> {
         let longer = if tasks > 2 { LONGER } else { 1 };
         let hops = HOPS_PER_MS * self.options.ms * longer;
         let named = |case: CountingCase| format!("{} {site}", case.name());
+        let pid = self.program.pid();
         let found = in_turns(self.options.rounds, cases, named, table, |case| {
-            let _counting = Counting::start(case, &self.folder, cgroups.max(CHILDREN))?;
+            let _counting = Counting::start(case, &self.folder, cgroups.max(CHILDREN), pid)?;
             self.program.ask(&format!("hops {}", hops / 10))?;
             self.program.ask(&format!("hops {hops}"))
         });
@@ -192,7 +196,7 @@ impl CgroupBench<'_> {
         let hops = HOPS_PER_MS * self.options.ms;
         let named = |case: CountingCase| format!("{} switch on {cpus} CPUs", case.name());
         let found = in_turns(self.options.rounds, &RING, named, table, |case| {
-            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
+            let _counting = Counting::start(case, &self.folder, CHILDREN, self.program.pid())?;
             together(hops / 10)?;
             together(hops)
         })?;
@@ -209,7 +213,7 @@ impl CgroupBench<'_> {
         let named = |case: CountingCase| format!("{} {}", case.name(), sites[0]);
         let mut ends: Vec<(CountingCase, Vec<f64>)> = LIVES.map(|case| (case, Vec::new())).into();
         let found = in_turns(self.options.rounds, &LIVES, named, table, |case| {
-            let _counting = Counting::start(case, &self.folder, CHILDREN)?;
+            let _counting = Counting::start(case, &self.folder, CHILDREN, self.program.pid())?;
             let mut ask = |lives| self.program.ask(&format!("births {path} {kind} {lives}"));
             ask(lives / 10 + 1)?;
             let born_ns = ask(lives)?;
@@ -232,7 +236,7 @@ impl CgroupBench<'_> {
         let question = format!("serve {path} {CHILDREN} {}", time.as_millis());
         let named = |case: CountingCase| format!("{} response", case.name());
         let found = in_turns(self.options.rounds, &RESPONSE, named, table, |case| {
-            let mut counting = Counting::start(case, &self.folder, CHILDREN)?;
+            let mut counting = Counting::start(case, &self.folder, CHILDREN, self.program.pid())?;
             self.program.begin(&question)?;
             let begun = Instant::now();
             let mut next = INTERVAL;
@@ -269,7 +273,7 @@ impl CgroupBench<'_> {
         for case in [perf(2, true), tiptoe(1)] {
             let mut blind = Vec::new();
             for _ in 0..self.options.rounds {
-                let counting = Counting::start(case, &self.folder, CHILDREN)?;
+                let counting = Counting::start(case, &self.folder, CHILDREN, self.program.pid())?;
                 let before = counting.blind_ns()?;
                 self.program.ask(&format!("hops {hops}"))?;
                 blind.push((counting.blind_ns()? - before) / f64::from(hops));

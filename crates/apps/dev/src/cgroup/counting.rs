@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use tiptoe_event::{Counter, counter_groups};
 use tiptoe_kernel::cgroups::ExtraCounts;
 use tiptoe_kernel::counters::CountTarget;
-use tiptoe_kernel::{Cgroups, CounterSet};
+use tiptoe_kernel::{Cgroups, CounterSet, ProcessTasks};
 
 use super::folder::Folder;
 use crate::error::Error;
@@ -41,6 +41,10 @@ pub(super) enum CountingCase {
     },
     /// As `Tiptoe` without events, but each switch adds up time, faults and switches for the CPU.
     PerCpu,
+    /// Four events of perf for the processes alone.
+    PerfOfProcesses,
+    /// tiptoe's counts of the processes alone, without their cgroups.
+    TiptoeOfProcesses,
 }
 
 impl CountingCase {
@@ -57,6 +61,8 @@ impl CountingCase {
             CountingCase::Tiptoe { events: 0 } => "tiptoe".into(),
             CountingCase::Tiptoe { events } => format!("tiptoe_{events}"),
             CountingCase::PerCpu => "tiptoe_per_cpu".into(),
+            CountingCase::PerfOfProcesses => "perf_p_4".into(),
+            CountingCase::TiptoeOfProcesses => "tiptoe_p".into(),
         }
     }
 }
@@ -70,13 +76,16 @@ pub(super) enum Counting {
         cgroups: Box<Cgroups>,
         read: CounterSet,
     },
+    Processes(Box<ProcessTasks>),
 }
 
 impl Counting {
+    /// Starts to count. `program` is the parent of the processes that switch.
     pub(super) fn start(
         case: CountingCase,
         folder: &Folder,
         cgroups: usize,
+        program: u32,
     ) -> Result<Counting, Error> {
         Ok(match case {
             CountingCase::Off => Counting::Off,
@@ -90,6 +99,15 @@ impl Counting {
             CountingCase::Bpftrace => bpftrace()?,
             CountingCase::Tiptoe { events } => tiptoe(events, false, folder)?,
             CountingCase::PerCpu => tiptoe(0, true, folder)?,
+            CountingCase::PerfOfProcesses => {
+                Counting::Sets(vec![set(4, &PERFS, &children(program)?)?])
+            }
+            CountingCase::TiptoeOfProcesses => {
+                let tasks = ProcessTasks::load(&children(program)?)?;
+                let mut tasks = Box::new(tasks.ok_or(Error::Missing)?);
+                tasks.start()?;
+                Counting::Processes(tasks)
+            }
         })
     }
 
@@ -105,6 +123,9 @@ impl Counting {
             Counting::Tiptoe { cgroups, read } => {
                 cgroups.read()?;
                 read.read()?;
+            }
+            Counting::Processes(tasks) => {
+                tasks.read()?;
             }
         }
         Ok(())
@@ -131,6 +152,13 @@ impl Drop for Counting {
             let _ = child.wait();
         }
     }
+}
+
+fn children(program: u32) -> Result<CountTarget, Error> {
+    let list = std::fs::read_to_string(format!("/proc/{program}/task/{program}/children"));
+    let list = list.map_err(failed("looking for the program's processes"))?;
+    let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+    Ok(CountTarget::Processes(pids.collect()))
 }
 
 fn set(events: usize, names: &[&'static str], whom: &CountTarget) -> Result<CounterSet, Error> {

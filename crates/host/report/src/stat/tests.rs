@@ -184,9 +184,13 @@ fn the_cost_lists_its_parts() {
         life_ns: 310.0,
         ..Stat::default()
     };
+    let lives = "30 changes x 310 ns of tasks that began, ended or moved, timed";
     let line = stat_cost(&session, &stat);
-    let parts = "2 readings x 20100 ns of all tasks and 30 changes x 310 ns of tasks that began, ended or moved, timed";
-    assert!(line.contains(parts), "{line}");
+    assert!(line.contains(&format!("estimated from {lives}")), "{line}");
+    session.cpus = Some(2);
+    let line = stat_cost(&session, &stat);
+    let parts = format!("2 readings x 20100 ns of all tasks and {lives}");
+    assert!(line.contains(&parts), "{line}");
 }
 
 #[test]

@@ -105,13 +105,13 @@ fn events_and(events: &str, more: Option<&str>) -> String {
     all.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
+/// Without `more` events tiptoe counts by tasks, unless other programs start and end too many.
 #[track_caller]
 fn assert_way(session: &Value, more: Option<&str>) {
     let [rounds, switches] = ["rounds", "switches"].map(|name| &session["stat"][name]);
     let by_tasks = rounds.as_u64() > Some(0) && switches == 0;
-    assert_eq!(
-        by_tasks,
-        more.is_none(),
+    assert!(
+        !by_tasks || more.is_none(),
         "{rounds} rounds, {switches} switches"
     );
 }

@@ -51,6 +51,10 @@ never had a turn are <not counted>. If there are more events than counters, the 
 them take turns: counts are then scaled, and followed by the share of the time that they \
 counted.
 
+For processes and commands, task-clock, context-switches, cpu-migrations and faults are read \
+from what the kernel keeps of each task, so counting them costs nothing at task switches. With \
+a modifier, perf's events count.
+
 Cgroups (of version 2) are given by their paths below the mount point ('/' is the root), by \
 the full paths of their folders, or by patterns, in which '*' is any text and '?' is one \
 character. Cgroups that are created later are counted too. What is in a cgroup also counts for \

@@ -330,7 +330,7 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
         let readings = part(stat.rounds, "reading", stat.round_ns);
         parts.push(readings + " of all tasks");
     }
-    if stat.rounds > 0 {
+    if stat.rounds > 0 && (stat.lives > 0 || session.cpus.is_some()) {
         let lives = part(stat.lives, "change", stat.life_ns);
         parts.push(lives + " of tasks that began, ended or moved");
     }
@@ -340,6 +340,12 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
             "tracepoint hit",
             stat.tracepoint_ns,
         ));
+    }
+    if parts.is_empty() {
+        let nothing = percent(cost.fraction);
+        return format!(
+            "cost of tracing: {nothing}% of {of}: the kernel counts these events anyway"
+        );
     }
     let how = match stat.cgroup_switches + stat.rounds {
         0 => "calibrated on this machine",

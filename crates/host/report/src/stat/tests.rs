@@ -187,6 +187,14 @@ fn the_cost_lists_its_parts() {
     let lives = "30 changes x 310 ns of tasks that began, ended or moved, timed";
     let line = stat_cost(&session, &stat);
     assert!(line.contains(&format!("estimated from {lives}")), "{line}");
+    let free = Stat {
+        rounds: 2,
+        ..Stat::default()
+    };
+    assert_eq!(
+        stat_cost(&Session::default(), &free),
+        "cost of tracing: 0.00% of the target's CPU time: the kernel counts these events anyway"
+    );
     session.cpus = Some(2);
     let line = stat_cost(&session, &stat);
     let parts = format!("2 readings x 20100 ns of all tasks and {lives}");

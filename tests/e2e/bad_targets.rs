@@ -1,5 +1,5 @@
-//! Untraceable programs, programs that die during a trace, and interrupted traces must give one clear error and status
-//! 2, and harm no survivor.
+//! If a program cannot be traced or dies during the trace, or the trace is interrupted, tiptoe must print one clear
+//! error and end with status 2. A program that survives must be unharmed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -91,7 +91,7 @@ fn the_capability_holds_in_a_user_namespace_only() {
     waiting.end();
 }
 
-/// A setuid program ignores LD_PRELOAD, so the kernel must count.
+/// A setuid program that gains rights ignores LD_PRELOAD, so only the kernel can trace the program.
 #[test]
 fn a_setuid_command() {
     if !is_root() {

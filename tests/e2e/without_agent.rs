@@ -99,7 +99,7 @@ fn a_loader_that_ignores_the_agent() {
     );
 }
 
-/// Regression: the kernel mistook vector instructions for jumps, so strchr found nothing.
+/// Regression: the kernel's uprobes mistook vector instructions for jumps, so the program's strchr found nothing.
 #[test]
 fn a_static_program_whose_string_functions_begin_with_vector_instructions() {
     if !is_root() {

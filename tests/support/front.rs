@@ -1,5 +1,5 @@
-//! A test program that was started directly, as by `cargo test`, forks a keeper, which forks the test process and kills
-//! what a test leaves.
+//! A test program that was started without a keeper, as by `cargo test`, forks one. The keeper forks the test process,
+//! and kills what a test leaves.
 //!
 //! ```text
 //! front (the process that was started) ── keeper ── test process ── what the test starts

@@ -99,7 +99,8 @@ impl Leftovers {
     }
 }
 
-/// Makes the caller a keeper until `front` ends, in a new session, which gets no signals of a terminal.
+/// Makes the caller a keeper, which gets SIGTERM when its parent `front` ends. The keeper's new session gets no signals
+/// from a terminal.
 pub fn be_keeper(front: i32) {
     // SAFETY: the calls touch no memory.
     unsafe {

@@ -1,7 +1,7 @@
 // cflags: -O2 -pthread
-// lock_places FILE [wait]: a thread holds locks in the heap, in its stack, in the first thread's, and in FILE. After a
-// line of stdin the holder sleeps, and five threads wait for one lock each, three times for 20 ms. After the next line
-// they wait for ever.
+// lock_places FILE: one thread holds four mutexes: on its stack, on the first thread's stack, in FILE and in the heap.
+// Two threads hold a rwlock. After a line of stdin the mutexes' holder sleeps, and five threads wait for one lock each,
+// three times for 20 ms. After the next line they wait for ever.
 #include "common.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -85,8 +85,9 @@ static void *holds(void *none) {
     return none;
 }
 
-// This thread has no locks on its stack, because the threads with locks must sleep whenever it prints. It maps no
-// memory after `ready`.
+// Reads and prints for the threads with locks on their stacks. These must sleep when this thread prints, because the
+// kernel reports the stack pointers of sleeping threads only. After `ready` this thread maps no memory, so that a
+// tracer's list of mappings stays complete.
 static void *speaks(void *none) {
     char line[64];
     puts("ready");

@@ -99,8 +99,8 @@ void ask_next(void) {
     show("wrapped_by_pointer", wrapped_by_pointer(dlsym, "getpagesize"));
 }
 
-// Generated code without unwind information: `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`. Like Java's runtime, the
-// program looks for that code's return address in the callee's frame.
+// Generated code without unwind information: `push rbp; mov rbp, rsp; call rdi; pop rbp; ret`. The function that it
+// calls looks in its own frame for its return address into this code, as functions of Java's runtime do.
 static const char made[] = "\x55\x48\x89\xe5\xff\xd7\x5d\xc3";
 enum { AFTER_CALL = 6 };
 static void **volatile frame;

@@ -1,9 +1,9 @@
-//! Joins passes into one record. Each pass ran every bench once, in its own process (`scripts/costs.sh`).
+//! Joins passes into one record. In each pass, every bench ran once, as a process of its own (`scripts/costs.sh`).
 //!
 //! Several passes are needed, because all rounds of a process share its addresses and calibration, and because the
 //! machine's speed drifts over minutes. A joined row has the median of all passes. Its spread is the second largest
 //! distance from the median, because another program may have disturbed the farthest pass. A row keeps each pass's
-//! value, so that rows can be compared pass by pass: both rows of a pass have the same drift.
+//! value, so that two rows can be compared pass by pass. Within a pass the drift is the same for both.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Handles the *followed* calls (whose returns count, too) that *trampolines*, generated code, cannot handle:
+//! *Trampolines* (generated code) *follow* calls: they count entry and return. This module does so where they cannot:
 //! - a thread's first call, and the first call from a caller;
 //! - a call whose frame (our record, [`Frame`]) is the first in a page;
 //! - a return whose frame is not the uppermost;
@@ -57,7 +57,7 @@ impl CallRegisters {
         self.what as u32 & (TIMED as u32 - 1)
     }
 
-    /// Returns which set of words ([`timed_values`]) has this call's `--by` value.
+    /// Returns the index of the set of words that counts calls with this call's value of `--by` ([`timed_values`]).
     fn part(&self) -> u8 {
         (self.rcx >> 56) as u8
     }
@@ -220,8 +220,8 @@ fn follow(here: &CallSession, registers: &CallRegisters) -> Option<u64> {
 }
 
 /// If the trampoline can follow this call without a thunk, returns [`BY_ITSELF`] plus the caller's index. A trampoline
-/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), whose return addresses need
-/// more unwind information.
+/// can do so for its first callers, except callers in a thunk or trampoline (`is_ours`), because a trampoline's unwind
+/// information can name only a return address in the program.
 fn by_itself(shared: &Shared, registers: &CallRegisters, is_ours: bool) -> Option<u64> {
     let range = shared.arenas.unwind_range(registers.back)?;
     // Relaxed, also in the exchange: the word orders no other data, and changes only once.
@@ -323,7 +323,7 @@ fn time(here: &CallSession, slot: u64, frame: &Frame, now: u64) {
     here.add(slot, words::DURATIONS + duration, 1);
 }
 
-/// Counts the calls whose return addresses are below `to` on the stack as left, because the stack pointer is about to
+/// Counts as left the calls whose return addresses are below `to` on the stack, because the stack pointer is about to
 /// move up to `to`. Otherwise these calls would end only when the next call returns.
 pub fn cut(to: u64) {
     let Some(region) = Region::of_caller() else {

@@ -1,9 +1,9 @@
 //! `tiptoe-dev bench interrupt`: the time from SIGINT to the end of tiptoe. The goal is 200 ms in each phase:
 //!
-//! - `preparing`: tiptoe reads a debug file of 1 GB, before it attaches; the result includes the time for which tiptoe
-//!   lets an attach continue after the signal
-//! - `counting`: tiptoe counts with one of its commands, and must detach and report
-//! - `ending`: a second SIGINT follows at once
+//! - `preparing`: tiptoe is reading a debug file of 1 GB, before it attaches. After the signal tiptoe still gives the
+//!   attach some time to complete. The result includes that time.
+//! - `counting`: tiptoe counts with one of its commands, and must detach and report.
+//! - `ending`: as `counting`, but a second SIGINT follows at once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::table::{Table, TableRow};
 use crate::workshop::{Program, Workshop, failed};
 
-/// The traced program, which never calls the probed function.
+/// The traced program. It would call the probed function for each line of input, but the bench sends none.
 const PROGRAM: &str = "\
 #include <stdio.h>
 volatile long counted;

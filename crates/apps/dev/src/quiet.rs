@@ -6,7 +6,7 @@ use tiptoe_sys::host::{ForeignTracer, Process, foreign_tracers};
 
 use crate::table::Table;
 
-/// For how long the kernel may list BPF programs that were closed.
+/// For how long the kernel may still list a closed BPF program.
 const FORGETS: Duration = Duration::from_millis(500);
 /// Results are doubtful if other programs use more than this percentage of CPU time, or the hypervisor steals more than
 /// [`MOST_STOLEN`].

@@ -48,7 +48,7 @@ pub struct TableRow {
     /// How often the mappings change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<u32>,
-    /// The percentage of reservations that are for a CPU.
+    /// The percentage of debug register reservations that are for a CPU, not for a thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_targets: Option<u32>,
     /// The percentage of time in which threads waited for a lock.
@@ -237,8 +237,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     (least.unwrap_or(f64::NAN), most.unwrap_or(f64::NAN))
 }
 
-/// Returns the two values between which the true median is 19 times out of 20. They are chosen by rank, because the
-/// values' distribution is unknown.
+/// Returns a 95% confidence interval of the median. Its ends are chosen by rank, because the values' distribution is
+/// unknown.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

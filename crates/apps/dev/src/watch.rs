@@ -6,7 +6,7 @@
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest part of it in
 //!   which a busy thread did not run. The variables are watched by events of the CPUs, by events of each thread, or by
 //!   ptrace.
-//! - `switch`: a turn of two threads on one CPU, while variables that neither thread writes are watched.
+//! - `switch`: a turn of two threads that alternate on one CPU, while variables that neither writes are watched.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits.
 //!
 //! Each measurement except `switch` has its own process. Times are CPU time of the threads. They are wall time in

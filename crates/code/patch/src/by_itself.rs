@@ -1,6 +1,6 @@
-//! With this code a trampoline *follows* calls from its first two callers (counts entry and return) without the agent,
-//! our library in the target. *Credit* is the number of calls that a thread may still follow. A *frame* records a
-//! followed call.
+//! Trampoline code that counts entry and return of calls from a function's first two callers. It *follows* these calls
+//! without calling the agent (our library in the target). *Credit* is the number of calls that a thread may still
+//! follow. A *frame* records a followed call.
 //!
 //! ```text
 //! entry:  no counters: general
@@ -8,20 +8,20 @@
 //!         another caller (CALLER is 0: none yet): general
 //! follow: end of a page of frames, or counters removed: general
 //!         decq credit; incq calls; push a frame
-//! call:   lea  8(%rsp),%rsp          drop the return address, so that calls and rets pair
-//!         call copy
-//!         push CALLER(%rip)
+//! call:   lea  8(%rsp),%rsp          remove the program's return address
+//!         call copy                  a call of our own, because each `ret` must pair with a `call`
+//!         push CALLER(%rip)          restore the program's return address
 //! exit:   ...
 //! spent:  incq only counted
 //! copy:   ...
-//! general:                           as `timed`
+//! general:                           the code of `timed.rs`
 //! ```
 //! Registers are saved in the red zone, which is free at an entry. The copy (of the displaced instructions) returns to
 //! the trampoline, but unwind information shows the program's return address. The agent writes `CALLER` once, because
-//! followed calls return to the address in it. If calls are timed, `spent` directly follows the test of credit, because
-//! then most calls have no credit.
+//! followed calls return to the address in it. If calls are timed, most have no credit. So `spent` directly follows the
+//! test of credit, and these calls take no branch.
 //!
-//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 from others by `timed`'s path
+//! In a hot loop a call costs 2.7 ns from the first caller, 3.4 from the second, 4.5 from others by `timed.rs`'s path
 //! (`tiptoe-dev bench uprobe`, `entry_return`). Stores cost most, so few registers are saved, and unchanged words of a
 //! frame are not written.
 
@@ -56,8 +56,8 @@ pub(crate) struct JoinOffsets {
 type ConditionalWrite = (ForwardJump, Vec<u8>, usize);
 
 impl Trampoline {
-    /// Calls that are not followed continue after this code, with all registers restored. `missed` are the filter's
-    /// jumps to `copy`.
+    /// Calls that are not followed continue after this code, with all registers restored. `missed` are the jumps to
+    /// `copy` of calls that the probe's filter rejects.
     pub(crate) fn by_itself(
         &mut self,
         call: &FollowedCall,
@@ -169,7 +169,7 @@ fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     [full, none]
 }
 
-/// See invariant 3 in `timed`.
+/// Pushes a frame. Its first word must be written last (invariant 3 in `timed.rs`).
 fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax
@@ -181,7 +181,7 @@ fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite
     code.put(&[0x48, 0x83, 0x78, 0xf8, 0]); // cmpq $0,-8(%rax): time in callees
     let some = code.jump_ahead(IF_NOT_EQUAL, true);
     let none = code.len();
-    code.put(&[0x48, 0x89, 0x60, 0xe0]); // mov %rsp,-32(%rax): last
+    code.put(&[0x48, 0x89, 0x60, 0xe0]); // mov %rsp,-32(%rax): the first word
     vec![
         (
             other,
@@ -204,7 +204,7 @@ fn push_timed(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<Conditiona
     code.put(&[0x48, 0xc7, 0x41, 0xf8]).put32(0); // movq $0,-8(%rcx): time in callees
     now(code);
     code.put(&[0x48, 0x89, 0x41, 0xf0]); // mov %rax,-16(%rcx)
-    code.put(&[0x48, 0x89, 0x61, 0xe0]); // mov %rsp,-32(%rcx): last
+    code.put(&[0x48, 0x89, 0x61, 0xe0]); // mov %rsp,-32(%rcx): the first word, as in `push`
     code.put(&TAKE_BOTH);
     vec![(
         other,

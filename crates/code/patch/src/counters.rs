@@ -29,8 +29,8 @@ pub(crate) fn unless_child(code: &mut Code, out: usize) {
     code.jump_back(Some(IF_EQUAL), out);
 }
 
-/// Calls the cold entry for a hit grouped by a value. If the agent gives the thread counters, the code at `ready`
-/// counts the hit, because only the trampoline can load the value.
+/// Calls the cold entry for a hit grouped by a value. If the agent then gives the thread counters, it leaves the hit to
+/// the trampoline's code at `ready`, because the agent does not know the value.
 pub(crate) fn call_cold_by_value(
     code: &mut Code,
     [ready, out]: [usize; 2],

@@ -285,7 +285,7 @@ mod tests {
             (0x5018, saved(Base::Sp, 8)),
             (0x5020, Rule::UNKNOWN),
         ];
-        // The epilogue's row keeps %rbp's slot, which `Rule::step` ignores.
+        // The epilogue's row still has %rbp's slot. `Rule::step` ignores it, because it is below the stack pointer.
         check(&[(0x5000, 0x20, &FRAMED)], &rows);
     }
 

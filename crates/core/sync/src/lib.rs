@@ -5,8 +5,8 @@
 //! - [`SeqCount`]: readers detect a change, and repeat the read.
 //! - [`RwLock`]: for readers that cannot repeat a read.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
-//! - [`ThreadLock`]: held until the kernel has ended a thread.
-//! - [`Pool`]: blocks of words, reused only as blocks.
+//! - [`ThreadLock`]: if a thread holds it for life, the kernel releases it when the thread has ended.
+//! - [`Pool`]: blocks of words that are never reused as anything else, so that an old index still refers to a block.
 //!
 //! Comments cite an ordering by the letter of its edge:
 //!

@@ -127,7 +127,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
         Ok(())
     }
 
-    /// Returns how many slots a target holds. For a task on one CPU, its slots for all CPUs also count.
+    /// Returns how many slots a target holds. For a task on one CPU, adds the task's slots for that CPU and those for
+    /// all CPUs.
     pub fn slots_held(&self, target: Target, kind: Kind) -> u32 {
         let request = Request::new(target, kind, 0);
         self.resolve(&request).map_or(0, |resolved| {
@@ -174,8 +175,8 @@ impl<'a, W: Wait, B: Backend> Accounting<'a, W, B> {
                 done => return done,
             }
         }
-        // Under all locks, a request for a CPU sees the slots of all tasks. A full *shard* (the tasks under one lock)
-        // can take other shards' entries.
+        // With all locks held, a request for a CPU sees the slots of all tasks, and a full *shard* (the tasks under one
+        // lock) can take free entries from other shards.
         let hold = self.hold(None, on_contention)?;
         self.reserve_locked(&resolved, &hold, on_contention)
     }

@@ -1,11 +1,12 @@
-//! A register file of one CPU: its debug registers (*slots*) for data, for instructions, or for both.
+//! The state of a *register file*: one CPU's debug registers (*slots*) of one kind. A CPU has one file for data and one
+//! for instructions, or a single file for both.
 
 use crate::histogram::Histogram;
 use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::words::{PlainWord, Words};
 
-/// `[number of CPU-wide slots | holder of each slot | histogram of tasks | number of begun changes of the histogram |
-/// number of ended changes]`. See [`crate::constraints`].
+/// `[number of reserved CPU-wide slots | the holder of each | histogram: tasks by their number of slots | number of
+/// begun changes of the histogram | number of ended changes]`. See [`crate::constraints`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu<'a> {
     words: Words<'a>,

@@ -5,16 +5,16 @@
 //!
 //! The standard libraries of C++ and Rust are partly compiled into the program. Such a program is added as a
 //! [`RuntimePart::Mixed`] library, with rows only for the standard library's functions. A walk ends at the first
-//! function without a row. If there is no such function, the walk returns the innermost call in the mixed library.
+//! function without a row. If a walk must stop before it finds one, it returns the innermost call in the mixed library.
 //!
-//! All waits need the same few rows, so found rows are cached for ever, by a hash of the return address. tiptoe may add
-//! libraries while threads walk.
+//! Most walks need the same few rows, so each row that a walk finds is cached for ever, by a hash of the return
+//! address. tiptoe may add libraries while threads walk.
 //!
 //! | edge | Release | Acquire |
 //! |---|---|---|
-//! | D: a library is complete | the end of its code in [`Frames::add`] | a search for a row |
+//! | D: a library is complete | [`Frames::add`] stores the library's end | a search for a row |
 //! | E: a cached row is complete | the row's return address | a search of the cache |
-//! | F: libraries counted in a key of [`Paths`] are complete | the count in [`Frames::add`] | [`Frames::caller`] |
+//! | F: all counted libraries are complete | [`Frames::add`] stores their count | [`Frames::caller`] loads the count |
 
 use core::cell::Cell;
 
@@ -230,7 +230,7 @@ impl<'a> Frames<'a> {
     }
 
     /// Walks from `frame` to the user's call site. `rule` leads out of the frame's function; `load` reads the stack.
-    /// Must be inlined, because a call's result would be in vector registers, which the hook does not save.
+    /// Must be inlined. Otherwise the compiler would move the result in vector registers, which the hook does not save.
     #[inline(always)]
     pub fn caller(
         &self,

@@ -12,8 +12,8 @@ use crate::hook::Hook;
 use crate::table::Entry;
 use crate::table::Table;
 
-/// The most entries of [`waits`]. Each thread has an entry for each lock, mode and call site; a row merges the entries
-/// of all threads.
+/// The largest number of entries in [`waits`]. Each thread has an entry for each lock, mode and call site; a row merges
+/// the entries of all threads.
 ///
 /// ```
 /// assert!(tiptoe_lock::waits().rows().count() <= tiptoe_lock::WAIT_ROWS);

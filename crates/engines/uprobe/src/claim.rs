@@ -86,10 +86,10 @@ impl<'a> Claims<'a> {
         (self.used.load(Ordering::Relaxed) as usize).min(self.descriptors.len())
     }
 
-    /// Takes a descriptor for thread `tid`. Unless `keep`, first tries to take over one of the first `most`, because
-    /// only these have slabs. `taken` returns whether an owner still needs its descriptor. If no takeover succeeds,
-    /// takes a fresh descriptor; `None` if none is left. A signal handler that interrupts a claim claims a second
-    /// descriptor.
+    /// Takes a descriptor for thread `tid`. If `keep`, dead threads keep their descriptors. Otherwise first tries to
+    /// take over one of the first `most`, because only these have slabs. `taken` returns whether an owner still needs
+    /// its descriptor. If no takeover succeeds, takes a fresh descriptor; `None` if none is left. A signal handler that
+    /// interrupts a claim claims a second descriptor.
     pub fn claim(
         &self,
         tid: u32,
@@ -118,8 +118,8 @@ impl<'a> Claims<'a> {
         let Some(descriptor) = self.descriptors.get(index) else {
             return false;
         };
-        // Acquire: pairs with the exchange below and the store in `take_fresh`. `taken` must run after the owner wrote
-        // its id; otherwise it could report a new thread dead.
+        // Acquire: pairs with the exchange below and the store in `take_fresh`, so that `taken` runs after the owner
+        // wrote its id. Earlier the owner may not have existed yet, and `taken` would report the owner dead.
         let held = descriptor.owner.load(Ordering::Acquire);
         let owner = held as u32;
         let free = owner == tid || (owner != 0 && !taken(index, owner));

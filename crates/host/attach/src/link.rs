@@ -44,7 +44,7 @@ pub struct Terms {
     pub scope_slot: u32,
     /// Whether the agent may write trap bytes (int3) from the start.
     pub trap_bytes: bool,
-    /// Whether the agent finds a trap's probe only under the lock of its tree of mappings (for benches).
+    /// Whether every lookup of a trap's probe takes the lock of the agent's tree of mappings (for benches).
     pub locked_lookups: bool,
 }
 
@@ -326,14 +326,13 @@ impl Link {
         Ok([0, 1, 2].map(|index| self.data().result(index)))
     }
 
-    /// Sets the functions by which the program's unwinders look up a frame's address.
+    /// Sets the functions of the program's unwinders that return a frame's code address (`_Unwind_GetIP`).
     pub fn name_unwinders(&self, addresses: &[u64]) -> Result<(), AttachError> {
         self.by_address(tiptoe_wire::Request::Unwinders, addresses)
             .map(drop)
     }
 
-    /// Sets the code that calls with a traced return may return to: at most [`MAX_EXTENTS`] ranges, sorted and
-    /// disjoint.
+    /// Sets the code whose calls may be traced up to their return: at most [`MAX_EXTENTS`] ranges, sorted and disjoint.
     ///
     /// [`MAX_EXTENTS`]: tiptoe_wire::calls::MAX_EXTENTS
     pub fn describe(&self, code: &[Range<u64>]) -> Result<(), AttachError> {
@@ -353,7 +352,7 @@ impl Link {
             .map(drop)
     }
 
-    /// Lets the thread continue that changed the loader's list and waits for tiptoe.
+    /// Answers a thread that changed the loader's list and waits for tiptoe, so that the thread continues.
     pub fn answer_loader(&self, change: u64) {
         self.data().serve(change);
         if let Some(turn) = self.data().turn() {
@@ -417,8 +416,8 @@ impl Link {
         self.plan().set_trap_bytes(allowed);
     }
 
-    /// Runs `act`. Its requests patch without trap bytes, which keep running threads out of a half-written patch. So
-    /// the caller must have stopped all threads of the program.
+    /// Runs `act`, whose requests write patches without trap bytes. The caller must have stopped all threads of the
+    /// program, because only trap bytes would keep a running thread out of a half-written patch.
     pub fn while_still<R>(&self, act: impl FnOnce() -> R) -> R {
         self.plan().set_still(true);
         let result = act();

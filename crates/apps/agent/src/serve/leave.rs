@@ -150,8 +150,8 @@ pub fn reblock(plan: &Plan, data: &Data, done: u64) -> OtherThreads {
 }
 
 /// Removes the patches that a forked child inherited, and gives its signals back. Afterwards the child runs none of our
-/// code, except sites that stay between sessions and open calls' return stubs. If the child has several threads, one
-/// may be inside a patch, so sites whose removal needs trap bytes stay, too.
+/// code, except open calls' return stubs and the sites that stay patched between sessions. If the child has several
+/// threads, one may be inside a patch, so sites whose removal needs trap bytes stay, too.
 pub fn restore_forked(shared: &Shared) {
     session::forget(shared);
     shared.claims.end();

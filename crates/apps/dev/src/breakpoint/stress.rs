@@ -1,5 +1,5 @@
-//! `stress`: threads that only reserve and release debug registers (slots), in pairs. A percentage of the pairs
-//! reserves for a CPU, the others for the thread itself.
+//! `stress`: threads that only reserve and then release debug registers (slots). Such a *pair* is for a CPU in a
+//! percentage of the cases, otherwise for the thread itself.
 //!
 //! Times are wall time of pinned threads that begin together ([`crate::together`]). A thread is *waiting* while it
 //! checks a held lock or sleeps until the lock's release, and *asleep* while it neither runs nor is ready to run.

@@ -274,7 +274,8 @@ mod tests {
         }
     }
 
-    /// Regression: the result was the time of a reserve and a release in a hot loop, as a part of a thread's time.
+    /// Regression: the cost of accounting was taken from a hot loop of reserve and release, not from threads with and
+    /// without accounting.
     #[test]
     fn accounting_has_the_interval_of_alternating_pairs() {
         let us = |us_per_op: &f64| ThreadTimes {

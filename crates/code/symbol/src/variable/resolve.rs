@@ -143,8 +143,8 @@ impl Variables<'_> {
     }
 }
 
-/// Returns a Go variable's possible names, each with the number of members that the name takes from the expression.
-/// In `main.Counter` the package is before the dot.
+/// Returns a Go variable's possible names, each with the number of the expression's `.member`s that belong to the name.
+/// For example, all of `main.Counter` may be a name, because Go puts the package before the dot.
 fn of_go(name: &Name, expression: &Expression) -> impl Iterator<Item = (Name, usize)> {
     let members = expression
         .operators

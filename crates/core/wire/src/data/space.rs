@@ -1,4 +1,5 @@
-//! Statistics of the agent's model of the address space, a copy of the list of mappings (`tiptoe-uprobe`, `feed`).
+//! Statistics of the agent's model of the address space. The model is a copy of the kernel's list of mappings
+//! (`tiptoe-uprobe`, `feed`).
 //!
 //! Each thread counts in its own *slab*, because a shared counter would cost more than a lookup. Only the agent's
 //! thread writes [`Readings`].
@@ -20,7 +21,7 @@ pub mod slots {
     pub const CHANGES: u32 = 11;
     /// System calls that start a process with its own memory.
     pub const FORKS: u32 = 12;
-    /// Lookups as in [`MISSED`] that failed because mappings changed or the lock stayed taken.
+    /// Lookups that failed because mappings changed or the lock stayed taken. [`MISSED`] does not include these.
     pub const UNSURE: u32 = 13;
 }
 
@@ -34,7 +35,7 @@ const KEPT_LEN: usize = 37;
 const UNPATCHED: usize = 40;
 const MOST_UNPATCHED: usize = 10;
 
-/// Results of reading the list of mappings; hostile input.
+/// Results of reading the list of mappings. Hostile input, because the traced program can write this memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How often the list was read.
@@ -67,8 +68,8 @@ impl Data<'_> {
         (self.words.load(KEPT_AT), self.words.load(KEPT_LEN))
     }
 
-    /// Records a range of patched code that the program moved, or mapped again, without its patches. Any thread of the
-    /// program may call this.
+    /// Records the range in which code was patched, after the program moved that code, or mapped it again, without the
+    /// patches. Any thread of the program may call this.
     pub fn put_unpatched(&self, code: Range<u64>) {
         let covers = |known: Range<u64>| known.start <= code.start && code.end <= known.end;
         if self.unpatched().is_none_or(|mut known| known.any(covers)) {

@@ -63,7 +63,7 @@ fn a_wait_is_charged_to_each_holder_for_its_hold() {
     let (slow, first, second, shared) = (slab_of(1), slab_of(2), slab_of(3), slab());
     let thread = |own| Thread::new(Words::new(own), Words::new(&shared));
     let [slow, one, two] = [&slow, &first, &second].map(|slab| thread(slab));
-    // Thread 1, woken first, holds the lock from 1,010 to 1,050. Thread 2 gets it at 1,080.
+    // `one` is woken first, and holds the lock from 1,010 to 1,050. `two` gets the lock at 1,080.
     one.begins(&call(WAIT, 5), MUTEX, || 100, |_| 1);
     two.begins(&call(WAIT, 5), MUTEX, || 200, |_| 1);
     slow.begins(&call(WAKE, 61), || None, no_clock, |_| 0);
@@ -241,7 +241,7 @@ fn waits_of_one_call_are_one_episode() {
 fn waits_that_were_left_are_counted() {
     let (own, shared) = (slab(), slab());
     let thread = Thread::new(Words::new(&own), Words::new(&shared));
-    // The second wait begins at the first wait's stack position, so the first has not returned.
+    // The second wait begins at the first wait's stack position, so the thread left the first without a return.
     thread.begins(&call(WAIT, 5), || None, || 100, |_| 0);
     thread.begins(&call(WAIT, 6), || None, || 300, |_| 0);
     let of_left = [entry::CALLS, entry::LEFT, entry::EPISODES, entry::SLEPT_NS];

@@ -1,5 +1,5 @@
-//! Where a process's threads record which signals of traps they believe to block. The agent (tiptoe's library) keeps
-//! these signals unblocked ([`super::free_masks`]).
+//! The words in which a process's threads record which trap signals they believe they block. The agent (tiptoe's
+//! library) keeps these signals unblocked ([`super::free_masks`]).
 
 use tiptoe_sys::host::procfs::RunningProgram;
 use tiptoe_wire::tls;
@@ -24,7 +24,7 @@ pub struct Words {
 pub struct Masks {
     /// The process.
     pub pid: u32,
-    /// The process's program. After an exec, tiptoe changes nothing.
+    /// The process's program. If an exec has replaced the program, tiptoe changes nothing in the process.
     pub program: RunningProgram,
     /// The agent's thread, which must not be stopped.
     pub spare: Option<u32>,
@@ -48,8 +48,8 @@ impl Words {
         block.wrapping_add_signed(self.tls + word)
     }
 
-    /// Initializes the words of a thread that is older than the agent. For later threads libc does so. Returns
-    /// `false`, and writes nothing, if libc did not lay out the block.
+    /// Initializes the words of a thread that is older than the agent. libc initializes those of later threads from the
+    /// agent's TLS image. Returns `false`, and writes nothing, if libc did not lay out the block.
     pub(super) fn give(&self, process: &Process, block: u64) -> bool {
         if !self.is_laid_out(process, block) {
             return false;

@@ -158,8 +158,8 @@ impl StoppedThread {
         Ok(())
     }
 
-    /// Returns whether the thread is inside a restartable sequence. Such a thread must not be borrowed, because it
-    /// would finish the sequence later, so that the sequence would not be atomic.
+    /// Returns whether the thread is inside a restartable sequence. tiptoe must not send such a thread to other code,
+    /// because afterwards the thread would finish the sequence without a restart, although it was interrupted.
     pub(super) fn in_rseq(&self, read: impl Fn(u64) -> io::Result<u64>, rip: u64) -> bool {
         let descriptor = self.rseq_area().and_then(|area| read(area + 8).ok());
         let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) else {

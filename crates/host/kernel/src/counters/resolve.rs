@@ -19,7 +19,7 @@ pub struct KernelEvent {
     pub(crate) attr: Attr,
     pub(super) is_pinned: bool,
     pub(super) is_exclusive: bool,
-    /// Whether the requested name has a PMU, and no modifier selects guests or the host.
+    /// Whether the request names a PMU (`PMU/EVENT/`), and no modifier selects guests or the host.
     pub(super) is_of_own_pmu: bool,
     /// The CPUs that count, each for its socket; `None` if each CPU counts for itself.
     pub(super) cpus: Option<Vec<u32>>,

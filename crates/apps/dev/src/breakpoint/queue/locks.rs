@@ -85,7 +85,7 @@ enum Phase {
     Taking(usize),
     Looking(usize),
     Asleep(usize),
-    /// The CPU releases this lock. The flag: its line is back from the CPUs that check it.
+    /// The CPU releases this lock. The flag: the lock's cache line is back from the CPUs that check the lock.
     Giving(usize, bool),
 }
 
@@ -292,8 +292,8 @@ impl<'a, L: Load> Machine<'a, L> {
         self.begin(cpu, wake);
     }
 
-    /// Returns the time until the first of the checking CPUs checks. Each checks at a random moment within the time of
-    /// a check and a transfer.
+    /// Returns the time until the first of the checking CPUs checks. Each checks at a random moment within one period:
+    /// the time between two checks, plus a transfer.
     fn first_look(&mut self, looking: u64) -> Ps {
         let unit = self.random.between(1, 1 << 32) as f64 / 4_294_967_296.0;
         let least = 1.0 - unit.powf(1.0 / looking as f64);

@@ -3,8 +3,8 @@
 //! A probed place's cookie is the index of its counter. The BPF program must add atomically, because its thread may be
 //! preempted, and another thread may then run the program on the same CPU.
 //!
-//! INVARIANT: the program uses less than 64 bytes of stack, because from Linux 6.13 on a kernel may panic at a uprobe
-//! whose program uses more.
+//! INVARIANT: the program uses less than 64 bytes of stack, because Linux 6.13 and later may panic at a uprobe whose
+//! program uses 64 bytes or more.
 
 use std::prelude::rust_2024::*;
 

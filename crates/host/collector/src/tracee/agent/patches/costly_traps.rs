@@ -2,7 +2,7 @@
 //!
 //! A uprobe costs as much as a trap if the kernel must single-step the function's first instruction. A uprobe costs
 //! far less if the kernel emulates that instruction, for example a `push`. The agent (tiptoe's library) sets the trap
-//! if the kernel does not take the probe, or would count only existing threads.
+//! if the kernel refuses the probe, or would not count hits by threads that are created later.
 
 use tiptoe_event::Via;
 use tiptoe_kernel::{Step, may_count_processes};

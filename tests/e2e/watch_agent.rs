@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tiptoe_tests::process::output;
-use tiptoe_tests::{Report, Run, command, is_root, scaled, skipped, target};
+use tiptoe_tests::{Process, Report, Run, command, is_root, scaled, skipped, target};
 
 use crate::watch::{find_row, hits, is_whole, said, turn, watch};
 
@@ -124,4 +124,31 @@ fn each_change_of_namespaces_closes_the_breakpoints_for_a_moment() {
     let mut notes = notes.into_iter().flatten().map(|note| &note["note"]);
     let left = notes.find(|note| note["kind"] == "agent-left");
     assert_eq!(left.map(|note| &note["times"]), Some(&3.into()));
+}
+
+/// Regression: a thread that lost its CPU just after a hit got the hit's signal after the agent (tiptoe's library) had
+/// left, and was killed.
+#[test]
+#[ignore = "nightly: loads the machine"]
+fn a_thread_that_waits_for_a_cpu_survives_the_end_of_a_watch() {
+    let Some(_turn) = turn() else { return };
+    let _load = Process::start(Command::new(target("hot")).args(["3", "0"]));
+    let mut nice = Command::new("nice");
+    let nice = nice.args(["-n", "15"]).arg(target("watched"));
+    let mut watched = Process::start(nice.args(["hot", "600000"]));
+    let pid = watched.pid().to_string();
+    for _ in 0..scaled(2_000).max(20) {
+        let mut command = command();
+        command.args([
+            "watch",
+            "stats.hits",
+            "--budget",
+            "off",
+            "--duration",
+            "50ms",
+        ]);
+        let done = output(command.args(BY_AGENT).args(["-p", &pid]));
+        assert!(done.status.success(), "{done:?}");
+        assert!(watched.lives(), "{done:?}");
+    }
 }

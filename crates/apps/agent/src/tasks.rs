@@ -81,7 +81,34 @@ impl Task<'_> {
 
     /// Returns the thread's `status` file, or its beginning if `text` is too short.
     pub fn status<'a>(&self, text: &'a mut [u8]) -> &'a [u8] {
-        let opened = self.path(b"status", |folder, path| {
+        self.text_of(b"status", text)
+    }
+
+    /// Returns whether the thread runs, or waits for a CPU.
+    pub fn is_runnable(&self) -> bool {
+        let mut text = [0u8; 256];
+        let text = self.status(&mut text);
+        text.windows(8).any(|window| window == b"State:\tR")
+    }
+
+    /// Returns a number that grows when the thread gets a CPU, and at each tick while it runs. `None` if the kernel
+    /// keeps no such statistics.
+    pub fn progress(&self) -> Option<u64> {
+        let mut text = [0u8; 64];
+        let text = self.text_of(b"schedstat", &mut text);
+        let mut numbers = text.split(|byte| !byte.is_ascii_digit()).map(|digits| {
+            let number = digits.iter();
+            number.fold(0_u64, |number, digit| {
+                number.wrapping_mul(10) + u64::from(digit - b'0')
+            })
+        });
+        // The run time, the time of waiting for a CPU, and how often the thread got one.
+        let (run_ns, _, times) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some(run_ns.wrapping_add(times))
+    }
+
+    fn text_of<'a>(&self, file: &[u8], text: &'a mut [u8]) -> &'a [u8] {
+        let opened = self.path(file, |folder, path| {
             // SAFETY: the path ends with NUL.
             unsafe {
                 call(

@@ -33,6 +33,7 @@ use crate::tasks;
 mod accounting;
 pub mod births;
 mod events;
+mod late_hits;
 mod stray;
 
 pub use accounting::born;
@@ -344,7 +345,10 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
 }
 
 pub fn close() {
-    close_events();
+    if WATCHES.open.load(Relaxed) > 0 {
+        close_events();
+        late_hits::wait();
+    }
     WATCHES.count.store(0, Relaxed);
 }
 

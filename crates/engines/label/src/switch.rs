@@ -5,7 +5,7 @@ use tiptoe_wire::{Geometry, Words};
 
 use crate::nodes::Nodes;
 
-/// A bit set in each token, because 0 stands for no token.
+/// A bit set in each token, because 0 means that there is no token.
 const TOKEN: u64 = 1 << 16;
 
 /// A thread's words, and the table of nodes (scopes within a parent).

@@ -31,6 +31,7 @@ pub use cgroups::{is_at_switches, is_read};
 /// The most events that `--for-each-cgroup` can read.
 pub const MOST_READ: usize = tiptoe_kernel::cgroups::MOST_EVENTS;
 
+use by_process::KeptTasks;
 use count_sums::{CountSource, Runs, Sums};
 use cpu_use::Meter;
 
@@ -57,9 +58,11 @@ pub(crate) fn stat(request: &Request<'_>, observer: &mut dyn Observer) -> Result
     let options = &request.options;
     let (mut runs, mut switches, mut total) = (Runs::default(), 0, Sums::default());
     let (mut exit_status, mut at_switches) = (None, Vec::new());
+    let mut kept = None;
     for _ in 0..request.counters.repeat.max(1) {
         let mut targets = Targets::of_request(request, Error::Attach)?;
-        let mut counting = CountingRun::open(&counters, &targets, &mut session, &mut stat)?;
+        let mut counting =
+            CountingRun::open(&counters, &targets, &mut session, &mut stat, &mut kept)?;
         let ran = drive(&mut counting, options, &mut targets, &mut session, observer)?;
         at_switches = counting.source.at_switches(&counters.groups);
         counting.section(&ran, &targets, &mut session)?;
@@ -105,6 +108,7 @@ impl<'a> CountingRun<'a> {
         targets: &Targets,
         session: &mut Session,
         stat: &'a mut Stat,
+        kept: &mut KeptTasks,
     ) -> Result<CountingRun<'a>, Error> {
         let request = counters.request;
         let whom = match (&request.target, targets.alone.as_slice()) {
@@ -114,7 +118,7 @@ impl<'a> CountingRun<'a> {
         };
         Ok(CountingRun {
             request,
-            source: source::open(counters, &whom, &mut session.notes)?,
+            source: source::open(counters, &whom, &mut session.notes, kept)?,
             meter: Meter::default(),
             stat,
             last: Sums::default(),

@@ -51,7 +51,7 @@ use load::{
 };
 
 // Shared with counts for processes.
-pub(crate) use cgroups_layout::LINE;
+pub(crate) use cgroups_layout::{LINE, ROUND};
 pub(crate) use flush::{ALL_TASKS, Flush};
 pub(crate) use load::{BORN, ENDED, ENDING, load_iterator, most_tasks};
 

@@ -12,8 +12,8 @@ use tiptoe_sys::raw::monotonic_ns;
 
 use crate::Error;
 use crate::cgroups::{
-    ALL_TASKS, BORN, CountFaults, ENDED, ENDING, Flush, LINE, TaskLine, Times, load_iterator,
-    most_tasks,
+    ALL_TASKS, BORN, CountFaults, ENDED, ENDING, Flush, LINE, ROUND, TaskLine, Times,
+    load_iterator, most_tasks,
 };
 use crate::counters::CountTarget;
 use crate::programs::{self, Link, array_fd, attach, load_typed, typed_map, typed_map_mut};
@@ -21,6 +21,8 @@ use crate::refusal::bpf_refusal;
 
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/process_tasks.bpf.o");
 const LOAD: &str = "load the BPF programs that count for processes";
+/// The words of a record of the map `known`.
+const KNOWN: usize = 6;
 const RENAMED: [&str; 3] = ["renamed", "task", "task_rename"];
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 
@@ -37,18 +39,15 @@ pub struct ProcessTasks {
     until_exec: Vec<Link>,
     ending: Option<Link>,
     unended: u64,
+    missed_before: u64,
 }
 
 impl ProcessTasks {
     /// Prepares to count; `None` if this cannot count the target. A command counts from its exec on, and
     /// [`ProcessTasks::start`] must be called before that.
     pub fn load(target: &CountTarget) -> Result<Option<ProcessTasks>, Error> {
-        let (pids, is_command) = match target {
-            CountTarget::AtExec(pid) => (vec![*pid], true),
-            CountTarget::Processes(pids) => (pids.clone(), false),
-            CountTarget::Cpus(_) | CountTarget::Cgroup(_) | CountTarget::Threads(_) => {
-                return Ok(None);
-            }
+        let Some((pids, is_command)) = processes(target) else {
+            return Ok(None);
         };
         // In a container's PID namespace a round over all tasks misses some, and ids are others than the kernel's.
         if !in_first_pid_namespace() {
@@ -76,7 +75,27 @@ impl ProcessTasks {
             until_exec: Vec::new(),
             ending: None,
             unended: 0,
+            missed_before: 0,
         }))
+    }
+
+    /// Prepares to count another target after [`ProcessTasks::stop`], in a tenth of the time that loading takes.
+    pub fn reset(&mut self, target: &CountTarget) -> Result<(), Error> {
+        let failed = |error| bpf_refusal(LOAD, &error);
+        let mut known: HashMap<_, u64, [u64; KNOWN]> = typed_map_mut(&mut self.bpf, "known", LOAD)?;
+        let tasks: Vec<u64> = known.keys().flatten().collect();
+        for task in tasks {
+            // A task may end at this moment.
+            let _ = known.remove(&task);
+        }
+        let mut lines: Array<_, [u64; LINE]> = typed_map_mut(&mut self.bpf, "lines", LOAD)?;
+        lines.set(0, [0; LINE], 0).map_err(failed)?;
+        let mut rounds: Array<_, [u64; ROUND]> = typed_map_mut(&mut self.bpf, "rounds", LOAD)?;
+        rounds.set(0, [0; ROUND], 0).map_err(failed)?;
+        self.flush = Flush::of(&self.bpf)?;
+        self.missed_before = self.missed();
+        (self.pids, self.is_command) = processes(target).unwrap_or_default();
+        Ok(())
     }
 
     /// Starts counting.
@@ -147,7 +166,20 @@ impl ProcessTasks {
         let (mut checks, mut times) = Default::default();
         self.flush.add(&mut checks, &mut times);
         checks.unended = self.unended;
-        checks.missed = programs::all(&self.bpf).map(programs::missed).sum();
+        checks.missed = self.missed() - self.missed_before;
         (checks, times)
+    }
+
+    fn missed(&self) -> u64 {
+        programs::all(&self.bpf).map(programs::missed).sum()
+    }
+}
+
+/// Returns the ids of a target's processes, and whether they are a command that has not called exec.
+fn processes(target: &CountTarget) -> Option<(Vec<u32>, bool)> {
+    match target {
+        CountTarget::AtExec(pid) => Some((vec![*pid], true)),
+        CountTarget::Processes(pids) => Some((pids.clone(), false)),
+        CountTarget::Cpus(_) | CountTarget::Cgroup(_) | CountTarget::Threads(_) => None,
     }
 }

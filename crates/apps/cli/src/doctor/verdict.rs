@@ -75,7 +75,7 @@ fn works(can: &Capabilities, instrument: Instrument) -> bool {
         Instrument::Probe => has_agent || can.process_uprobes.is_ok() || can.thread_uprobes.is_ok(),
         Instrument::Lock => has_agent || has_bpf && matches!(can.tracefs, Tracefs::Readable(_)),
         Instrument::Watch => can.breakpoints.is_ok() && (has_agent || has_bpf),
-        Instrument::Stat => can.software_counters.is_ok(),
+        Instrument::Stat => can.software_counters.is_ok() || has_bpf,
     }
 }
 

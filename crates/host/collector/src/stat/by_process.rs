@@ -1,6 +1,8 @@
 //! Counts events of processes, or of a command. The fields in which the kernel counts what each task does give what
 //! they can. perf's events, which cost time at each context switch, count the rest.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 use tiptoe_event::Counter;
@@ -14,8 +16,11 @@ use super::cgroups::{Field, check_notes, field_of_process, unit, without};
 use super::count_sums::{CountKey, CountSource, EventSum, Sums};
 use crate::error::Error;
 
+/// Kept between the runs of a command, because loading the BPF programs takes tens of milliseconds.
+pub(super) type KeptTasks = Option<Rc<RefCell<ProcessTasks>>>;
+
 pub(super) struct ByProcess {
-    tasks: ProcessTasks,
+    tasks: Rc<RefCell<ProcessTasks>>,
     /// perf's events; `None` if fields give all counts.
     set: Option<CounterSet>,
     /// The requested events.
@@ -35,6 +40,7 @@ impl ByProcess {
     pub(super) fn open(
         groups: &[Vec<Counter<'_>>],
         whom: &CountTarget,
+        kept: &mut KeptTasks,
     ) -> Result<Option<ByProcess>, Error> {
         let columns = groups.iter().flatten().map(|counter| Column {
             event: counter.text.to_owned(),
@@ -45,15 +51,24 @@ impl ByProcess {
         if columns.iter().all(|column| column.field.is_none()) {
             return Ok(None);
         }
-        // Loading fails without rights, or if the kernel's `task_struct` lacks a field. perf's events may count there.
-        let Ok(Some(mut tasks)) = ProcessTasks::load(whom) else {
-            return Ok(None);
+        let tasks = match kept {
+            Some(tasks) => {
+                tasks.borrow_mut().reset(whom)?;
+                tasks.clone()
+            }
+            // Loading fails without rights, or if the kernel's `task_struct` lacks a field. perf's events may count
+            // there.
+            None => match ProcessTasks::load(whom) {
+                Ok(Some(tasks)) => Rc::new(RefCell::new(tasks)),
+                _ => return Ok(None),
+            },
         };
+        *kept = Some(tasks.clone());
         let rest = without(groups, |counter| field_of_process(counter).is_some());
         let set = (!rest.is_empty()).then(|| CounterSet::open(&rest, whom));
         let set = set.transpose()?;
         if matches!(whom, CountTarget::AtExec(_)) {
-            tasks.start()?;
+            tasks.borrow_mut().start()?;
         }
         Ok(Some(ByProcess {
             tasks,
@@ -66,7 +81,7 @@ impl ByProcess {
 
 impl CountSource for ByProcess {
     fn enable(&mut self) -> Result<(), Error> {
-        self.tasks.start()?;
+        self.tasks.borrow_mut().start()?;
         if let Some(set) = &self.set {
             set.enable()?;
         }
@@ -78,13 +93,13 @@ impl CountSource for ByProcess {
         if let Some(set) = &self.set {
             set.disable()?;
         }
-        Ok(self.tasks.stop()?)
+        Ok(self.tasks.borrow_mut().stop()?)
     }
 
     fn sums(&mut self, _per_cpu: bool) -> Result<Sums, Error> {
         // The time is at least 1, because counts without time are reported as not counted.
         let elapsed_ns = self.start.elapsed().as_nanos().max(1) as u64;
-        let line = self.tasks.read()?;
+        let line = self.tasks.borrow().read()?;
         let set = self.set.as_ref().map(|set| Sums::of(set, false));
         let mut of_set = set.transpose()?.unwrap_or_default().0.into_iter();
         let row = |(event, column): (usize, &Column)| {
@@ -123,7 +138,7 @@ impl CountSource for ByProcess {
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        Ok(self.tasks.tidy()?)
+        Ok(self.tasks.borrow_mut().tidy()?)
     }
 
     fn is_complete(&self) -> bool {
@@ -139,7 +154,7 @@ impl CountSource for ByProcess {
     }
 
     fn finish(&self) -> Result<Option<(Vec<StatNote>, Times)>, Error> {
-        let (checks, times) = self.tasks.checks();
+        let (checks, times) = self.tasks.borrow().checks();
         Ok(Some((check_notes(&checks, false), times)))
     }
 }

@@ -7,7 +7,7 @@ use tiptoe_session::{Note, StatNote};
 use tiptoe_sys::host::cgroup::Cgroups;
 
 use super::CounterRequest;
-use super::by_process::ByProcess;
+use super::by_process::{ByProcess, KeptTasks};
 use super::cgroups::ByCgroup;
 use super::choice::Choice;
 use super::count_sums::CountSource;
@@ -18,12 +18,13 @@ pub(super) fn open(
     counters: &CounterRequest<'_>,
     whom: &CountTarget,
     notes: &mut Vec<Note>,
+    kept: &mut KeptTasks,
 ) -> Result<Box<dyn CountSource>, Error> {
     if let Some(patterns) = &counters.request.counters.cgroups {
         return of_cgroups(counters, patterns, notes);
     }
     if !counters.request.counters.per_cpu
-        && let Some(by_process) = ByProcess::open(&counters.groups, whom)?
+        && let Some(by_process) = ByProcess::open(&counters.groups, whom, kept)?
     {
         return Ok(Box::new(by_process));
     }

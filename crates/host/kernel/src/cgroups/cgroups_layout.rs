@@ -12,7 +12,7 @@ pub(super) const FIRST: u32 = 2;
 pub(crate) const LINE: usize = size_of::<TaskLine>() / 8;
 pub(super) const COUNTED: usize = 3;
 pub(super) const CPU: usize = size_of::<CpuState>() / 8;
-pub(super) const ROUND: usize = size_of::<RoundCounts>() / 8;
+pub(crate) const ROUND: usize = size_of::<RoundCounts>() / 8;
 const _: () = assert!(LINE * 8 == 64 && COUNTED * 8 == 24 && CPU * 8 == 144 && ROUND * 8 == 56);
 
 const CREATED: u64 = 1;

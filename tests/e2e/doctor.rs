@@ -187,7 +187,7 @@ fn what_the_verdict_promises_works() {
             "root without perf",
             &roots,
             &|| without("perf_event_open", &command()),
-            &perf,
+            &["watch", "system-wide counts"],
         ),
         (
             "a user without perf",

@@ -40,7 +40,7 @@
 //! | 2 | guards are patched, by one word or with all threads stopped | no request to block our signals gets through |
 //! | 3 | tiptoe unblocks both signals in each thread, its waits and its running handlers | no thread blocks them |
 //! | 4 | trap bytes are written | any thread may run one |
-//! | 5 | the last trap byte is removed, and no trap's signal is pending | blocking is harmless |
+//! | 5 | the last trap byte is removed, each thread has run, and no trap's signal is pending | blocking is harmless |
 //! | 6 | threads are stopped outside our handler; tiptoe blocks what each thread believes it blocks | masks are right |
 //! | 7 | dispositions and masks are restored, then guards removed | the program is as it was |
 //!
@@ -82,6 +82,7 @@ use tiptoe_sys::raw::{self, call, nr, sleep_ns};
 mod fd;
 mod heirs;
 mod home;
+mod late;
 mod pending;
 mod step;
 mod threads;
@@ -91,6 +92,7 @@ mod wait;
 
 pub use fd::{in_use as has_signalfd, signalfd};
 pub use heirs::{after_clear, after_failed_exec, before_exec, block_as_believed};
+pub use late::wait as wait_for_late;
 pub use pending::{
     deliver_pending, deliver_within, pending_set, send_held_process, set_waiter, take_pending,
 };

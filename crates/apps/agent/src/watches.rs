@@ -33,7 +33,6 @@ use crate::tasks;
 mod accounting;
 pub mod births;
 mod events;
-mod late_hits;
 mod stray;
 
 pub use accounting::born;
@@ -345,10 +344,7 @@ pub fn turn(plan: &Plan, data: &Data) -> u64 {
 }
 
 pub fn close() {
-    if WATCHES.open.load(Relaxed) > 0 {
-        close_events();
-        late_hits::wait();
-    }
+    close_events();
     WATCHES.count.store(0, Relaxed);
 }
 

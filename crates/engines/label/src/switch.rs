@@ -71,7 +71,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Sets the time up to which ticks were added to nodes. Returns the previous time; 0 if there was none, or if a
-    /// signal handler has set `now` or later meanwhile.
+    /// signal handler has set `now` or later in between.
     #[inline(always)]
     fn take_since(&self, now: u64) -> u64 {
         loop {

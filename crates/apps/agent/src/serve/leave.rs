@@ -104,6 +104,7 @@ pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: i
     if !is_quiet(shared) && (left || !whole) || signals::has_signalfd() {
         return end(shared);
     }
+    signals::wait_for_late();
     signals::wait_until_none_pending();
     let other_threads = reblock();
     signals::disown();

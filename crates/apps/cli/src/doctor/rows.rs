@@ -225,7 +225,10 @@ fn paranoid(can: &Capabilities, grant: Grant) -> CheckResult {
     match can.perf_event_paranoid {
         None => CheckResult::ok(name, "this kernel has no perf events")
             .no(Instrument::Watch, "no kernel watchpoints")
-            .no(Instrument::Stat, "no counters")
+            .no(
+                Instrument::Stat,
+                "no events of perf, only what BPF programs read of processes",
+            )
             .fix("a kernel with CONFIG_PERF_EVENTS"),
         Some(level) if free => CheckResult::ok(name, format!("{level}, overruled by capabilities")),
         Some(level @ ..=0) => CheckResult::ok(name, format!("{level}: all processes and CPUs")),
@@ -235,7 +238,10 @@ fn paranoid(can: &Capabilities, grant: Grant) -> CheckResult {
             .fix(grant.command()),
         Some(level) => CheckResult::ok(name, format!("{level}: nothing for ordinary users"))
             .no(Instrument::Watch, "no kernel watchpoints")
-            .no(Instrument::Stat, "no counters")
+            .no(
+                Instrument::Stat,
+                "no events of perf, only what BPF programs read of processes",
+            )
             .fix(grant.command()),
     }
 }
@@ -271,7 +277,10 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
     match can.software_counters {
         Ok(()) => CheckResult::ok(name, "CPU time, faults, switches, migrations"),
         Err(e) => CheckResult::ok(name, e.to_string())
-            .no(Instrument::Stat, "no counters")
+            .no(
+                Instrument::Stat,
+                "no events of perf, only what BPF programs read of processes",
+            )
             .fix(grant.or(e, "a kernel with CONFIG_PERF_EVENTS")),
     }
 }
@@ -295,7 +304,7 @@ fn bpf(can: &Capabilities, grant: Grant) -> CheckResult {
             .no(Instrument::Lock, "no kernel locks, no static programs")
             .no(
                 Instrument::Stat,
-                "perf's own cgroup mode, ten times the cost",
+                "perf's own events for cgroups and processes, which cost ten times as much",
             )
             .fix(grant.or(e, "a kernel with CONFIG_BPF_SYSCALL")),
     }

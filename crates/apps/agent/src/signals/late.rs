@@ -1,8 +1,7 @@
-//! Waits until no thread can get a signal of a closed event.
+//! Waits until no thread can get a signal of a closed event, or of a trap byte that was removed.
 //!
-//! The kernel sends a hit's signal when the thread returns to the program. A thread may lose its CPU just before that,
-//! and gets the signal once it has a CPU again, even if the event was closed in between. Without our handler this signal
-//! would kill the program.
+//! The kernel sends the signal when the thread returns to the program. A thread may lose its CPU just before that, and
+//! gets the signal once it has a CPU again. Without our handler this signal would kill the program.
 
 use tiptoe_sys::raw::{self, gettid};
 
@@ -15,11 +14,11 @@ const MOST_LOOKS: u32 = 5_000;
 /// Room for threads that start while the list is read.
 const MORE: usize = 64;
 
-/// A thread, and [`Task::progress`] when the events had just been closed.
+/// A thread, and [`Task::progress`] when the events had been closed and the trap bytes removed.
 type Runnable = [u64; 2];
 
 /// Waits until each thread that could run has run.
-pub(super) fn wait() {
+pub fn wait() {
     let most = tasks::count() + MORE;
     let len = (most * size_of::<Runnable>()).next_multiple_of(PAGE);
     let Ok(at) = memory::private(len) else { return };

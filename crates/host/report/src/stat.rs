@@ -347,9 +347,10 @@ pub fn stat_cost(session: &Session, stat: &Stat) -> String {
             "cost of tracing: {nothing}% of {of}: the kernel counts these events anyway"
         );
     }
+    let is_process_at_switches = session.cpus.is_none() && stat.switches > 0;
     let how = match stat.cgroup_switches + stat.rounds {
-        0 => "calibrated on this machine",
-        _ => "timed as they ran",
+        1.. if !is_process_at_switches => "timed as they ran",
+        _ => "calibrated on this machine",
     };
     format!(
         "cost of tracing: {}% of {of} ({} to {}, estimated from {}, {how})",

@@ -35,9 +35,8 @@ pub fn restore() {
     }
 }
 
-/// Removes the trap bytes from a forked child that the caller is about to trace.
 #[cold]
-#[inline(never)] // so that the callers' other paths need no stack for its buffers
+#[inline(never)] // as for `restore`
 pub fn restore_in(pid: u32) {
     let Some(shared) = shared::get() else {
         return;
@@ -86,7 +85,7 @@ impl ChildMemory {
         open(path, READ_WRITE | O_CLOEXEC).ok().map(ChildMemory)
     }
 
-    /// Returns whether the process is a fork of this one. A fork copies the pointer to our state, and wipes `here`.
+    /// A fork copies the pointer to our state, and wipes `here`.
     fn is_forked_from_here(&self, shared: &Shared) -> bool {
         let state = core::ptr::from_ref(shared) as u64;
         let is_copy = self.read(shared::address_of_pointer()) == Some(state.to_ne_bytes());

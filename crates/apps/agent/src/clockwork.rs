@@ -50,7 +50,7 @@ pub fn set(clock: &Clock) {
     CLOCKWORK.slower_ns.store(clock.slower_ns, Relaxed);
 }
 
-/// Reads the counter and the kernel's clock at one moment. Called only by the agent's thread.
+/// Called only by the agent's thread.
 pub fn compare() {
     CLOCKWORK.moment_ns.store(monotonic_ns(), Relaxed);
     CLOCKWORK.moment_ticks.store(counter(), Relaxed);

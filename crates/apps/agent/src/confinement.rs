@@ -41,7 +41,7 @@ impl ConfinementCheck {
         own.min(most.unwrap_or(own))
     }
 
-    /// Checks after a wait that timed out. Returns why the session must end, if it must.
+    /// Checks after a wait that timed out.
     pub fn look(&mut self, plan: &Plan) -> Option<LeaveReason> {
         let looks = plan.looks();
         self.is_alone = looks == self.looks;

@@ -248,7 +248,6 @@ fn clone_record(frame: &Frame) -> Option<&[u64; 8]> {
     record.filter(|_| whole)
 }
 
-/// Returns a clone's flags and its argument for the child's thread control block.
 fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     match number {
         nr::CLONE => Some((frame.rdi, frame.r8)),
@@ -256,14 +255,14 @@ fn clone_flags(number: usize, frame: &Frame) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns the child's thread control block; `None` if it is the parent's.
+/// Returns `None` if the block is the parent's.
 fn block_of_child(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_SETTLS: u64 = 0x8_0000;
     let (flags, block) = clone_flags(number, frame)?;
     (flags & CLONE_SETTLS != 0).then_some(block)
 }
 
-/// Returns the new thread's control block; `None` if the call creates a process.
+/// Returns `None` if the call creates a process.
 fn block_of_thread(number: usize, frame: &Frame) -> Option<u64> {
     const CLONE_THREAD: u64 = 0x1_0000;
     let (flags, _) = clone_flags(number, frame)?;

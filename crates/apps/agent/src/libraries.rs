@@ -351,7 +351,7 @@ impl Libraries {
         found.has_reported = true;
     }
 
-    /// Reports the libraries that the agent's thread could not patch. Returns whether any exist.
+    /// Reports the libraries that the agent's thread could not patch.
     fn stale(&self, data: &Data) -> bool {
         let mut found = WalkResult::default();
         for library in self.used() {
@@ -381,7 +381,6 @@ impl Libraries {
         let (Some(owner), Some(turn)) = (data.owner(), data.turn()) else {
             return;
         };
-        // tiptoe probably does not run if it has served nothing since the last time-out.
         let answers = unwinder || data.served() + 1 != self.given_up.load(Relaxed);
         while is_owned(owner.load(Acquire)) {
             let seen = turn.load(Acquire); // Acquire: pairs with `answered`, and with a Release of tiptoe

@@ -26,7 +26,7 @@ unsafe extern "C" fn begins_entry(label: *const Label, what: u64) -> u64 {
     )
 }
 
-/// Begins a wait. Returns the stack address by which `ends` identifies the wait.
+/// Returns the stack address by which `ends` identifies the wait.
 extern "C" fn begins(label: *const Label, what: u64, place: u64, site: u64) -> u64 {
     let Some(here) = WaitWords::find() else {
         return 0;

@@ -1,5 +1,4 @@
-//! Keeps the addresses of sessions' data segments (shared memory): two ranges, used in turn. Once a thread has seen a
-//! range, the range is never unmapped.
+//! Keeps the addresses of sessions' data segments (shared memory): two ranges, used in turn.
 //!
 //! A thread may be preempted for any time between reading the address of its slab (block of counters) and counting
 //! there. So a segment's addresses stay mapped for ever. When a session closes, private memory replaces its segment,

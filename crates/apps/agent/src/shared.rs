@@ -292,7 +292,6 @@ impl Shared {
         self.credit.load(Ordering::Relaxed) // Relaxed: written before `data`
     }
 
-    /// Returns the address and length of memory that outlives sessions.
     pub fn lasting_range(&self) -> (u64, u64) {
         (self.descriptors.as_ptr() as u64, LASTING as u64)
     }

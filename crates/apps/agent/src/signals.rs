@@ -137,7 +137,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Returns whether a perf event raised the signal. While such a signal is blocked, the kernel keeps it pending.
+    /// While a perf event's signal is blocked, the kernel keeps it pending.
     fn is_of_perf_event(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         (self.signal, self.code) == (5, TRAP_PERF)
@@ -282,7 +282,7 @@ fn number(bit: u64) -> usize {
     bit.trailing_zeros() as usize + 1
 }
 
-/// Takes a signal over. Returns 0 or an errno.
+/// Returns 0 or an errno.
 pub fn own(bit: u64) -> u64 {
     let owned = SIGNALS.owned.load(Ordering::Relaxed); // Relaxed: only the holder of the session's lock writes
     if owned & bit != 0 {
@@ -371,7 +371,7 @@ pub fn owned() -> bool {
     SIGNALS.owned.load(Ordering::SeqCst) != 0 // pairs with `own`; SeqCst: see `disown`
 }
 
-/// Gives both signals and all masks back to the program. Threads inside hooks race with this call (step 6 above).
+/// Threads inside hooks race with this call (step 6 above).
 pub fn disown() {
     let owned = SIGNALS.owned.swap(0, Ordering::SeqCst); // SeqCst: before the loads of dispositions below
     for (bit, slot) in [ILL, TRAP].into_iter().zip(&SIGNALS.believed) {

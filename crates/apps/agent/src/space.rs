@@ -244,7 +244,6 @@ pub fn add_sites(
     }
 }
 
-/// Returns the site of a trap at `address`, if the trap is ours. Called by a signal handler.
 pub fn find_own_trap(shared: &Shared, address: u64) -> Option<TrapSite> {
     let by_index = |index: u32| shared.table.trap_site(index as usize, address);
     let answer = match get() {
@@ -319,7 +318,7 @@ fn count(shared: &Shared, slot: u32) {
     }
 }
 
-/// Makes and records a call that changes which file's code is where. `None` if the program must make the call.
+/// Returns `None` if the program must make the call.
 pub fn change(number: usize, frame: &Frame) -> Option<i64> {
     let call = decoded(number, frame)?;
     match patched_code::moved_by(&call) {
@@ -371,8 +370,7 @@ fn make_recorded(call: &Call, frame: &Frame, make: impl FnOnce() -> i64) -> Opti
     Some(result)
 }
 
-/// Records that the loader begins or ends its own mapping calls, which no hook sees. The caller must hold the loader's
-/// lock.
+/// The caller must hold the loader's lock.
 pub fn loading(begins: bool) {
     let Some(space) = get().filter(|space| space.is_on()) else {
         return;

@@ -246,7 +246,6 @@ pub fn set_blocked(mask: u64) {
     store(BELIEVED, mask & SIGNALS | u64::from(generation()) << 32);
 }
 
-/// Records where this thread continues after the clone that it is about to make.
 pub fn set_cloned(return_address: u64) {
     store(CLONED, return_address);
 }
@@ -287,7 +286,7 @@ pub fn call() -> Call {
     }
 }
 
-/// Records a call. The trampoline must be stored first, because the other word makes the record valid.
+/// The trampoline must be stored first, because the other word makes the record valid.
 pub fn set_call(call: Call) {
     store(TRAMPOLINE, call.trampoline);
     store(WAIT_CALL, call.return_address | call.number << NUMBER_SHIFT);

@@ -137,8 +137,8 @@ pub fn observe(shared: &Shared, plan: &Plan, data: &Data, count: usize) -> u64 {
     open_all(shared, data)
 }
 
-/// Opens events for all threads while [`births`] delays the creation of threads. If a thread is created nevertheless,
-/// all events are closed and opened again, because the kernel does not report which events that thread inherited.
+/// Opens events for all threads. If a thread is created meanwhile, all events are closed and opened again, because the
+/// kernel does not report which events that thread inherited.
 ///
 /// Opening only the missing events could give a thread an event twice, because the kernel swaps inherited events
 /// between threads. A thread with too many events can create no more threads (clone(2) fails with ENOSPC, seen on Linux

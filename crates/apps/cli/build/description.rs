@@ -8,8 +8,7 @@ use std::process::Command;
 /// How many digits of a checksum or commit are printed: enough to identify a file, too few to detect a forgery.
 const DIGITS: usize = 16;
 
-/// Describes the build. `agent` is the built agent (the library for targets), `programs` the folder of the built
-/// BPF programs.
+/// `agent` is the built agent (the library for targets), `programs` the folder of the built BPF programs.
 pub fn describe(agent: &Path, programs: &Path) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| "unknown".to_owned());
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

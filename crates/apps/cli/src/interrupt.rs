@@ -51,9 +51,9 @@ pub fn stay_if_ending() {
     }
 }
 
-/// Handles Ctrl-C, SIGTERM and SIGHUP. Returns the flag by which a signal ends the trace, and the number of the signal
-/// that the driver must forward to the command (0 for none). With a command, Ctrl-C leaves this number at 0, because
-/// the terminal itself sends Ctrl-C to the command. Fails if a handler or the thread cannot be installed.
+/// Returns the flag by which a signal ends the trace, and the number of the signal that the driver must forward to the
+/// command (0 for none). With a command, Ctrl-C leaves this number at 0, because the terminal itself sends Ctrl-C to
+/// the command. Fails if a handler or the thread cannot be installed.
 pub fn on_signals(
     target: &RequestTarget,
     notes: NotesTo,
@@ -104,7 +104,7 @@ fn is_ignored(signal: i32) -> bool {
     status.is_ok_and(|status| status.sig_ign.contains(signal))
 }
 
-/// Ends tiptoe if a phase lasts too long after a signal. Also draws the status line.
+/// Ends tiptoe if a phase lasts too long ([`patience`]), and draws the status line.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
     // The first signal, and the latest of the others.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
@@ -147,7 +147,7 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 
 fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the killed command must also see this
-    // flag; otherwise it would report a failure.
+    // flag.
     IS_ENDING.store(true, Ordering::Release);
     // With `-o` nothing is printed, because stderr belongs to the command.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;

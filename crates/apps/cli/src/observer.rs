@@ -21,7 +21,6 @@ pub struct Terminal {
     is_json: bool,
     options: Options,
     calls_options: Options,
-    /// Calls and accesses, which precede the report.
     calls: LiveLines,
 }
 

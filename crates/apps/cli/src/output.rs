@@ -76,7 +76,7 @@ impl Output {
         }
     }
 
-    /// Writes the report. A closed pipe is no error.
+    /// A closed pipe is no error.
     pub fn write(self, report: &str) -> Result<(), Failure> {
         line::end();
         let (written, path) = match self {

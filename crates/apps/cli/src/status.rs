@@ -30,7 +30,7 @@ static RUN: Mutex<Option<ShownRun>> = Mutex::new(None);
 
 struct ShownRun {
     description: RunDescription,
-    /// Whether the target shares tiptoe's terminal. If so, the line must end when counting begins.
+    /// Whether the target shares tiptoe's terminal.
     is_shared: bool,
     begun: Instant,
     counting: Option<Instant>,
@@ -131,7 +131,7 @@ pub fn put_counts(counts: &[Count]) {
     }
 }
 
-/// Draws the line if its pause is over. One thread must call this every few milliseconds.
+/// One thread must call this every few milliseconds.
 pub fn draw_if_due() {
     if line::is_on()
         && let Ok(mut run) = RUN.try_lock()

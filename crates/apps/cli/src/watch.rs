@@ -185,7 +185,7 @@ pub fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     Ok(run.finish(outcome, &common, ReportExtras::default()))
 }
 
-/// Parses a variable. Must run before the command is started, so that a bad variable starts nothing.
+/// Must run before the command is started, so that a bad variable starts nothing.
 fn parse(text: &str) -> Result<Event<'_>, Failure> {
     other_command::refuse(text, "watch")?;
     let text = match kind_prefix(text) {

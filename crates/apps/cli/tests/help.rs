@@ -96,8 +96,6 @@ fn help_has_no_option_that_is_not_implemented() {
     }
 }
 
-/// Regression: texts of shared options were wrong for `watch`, which takes one process, and `lock`, which counts
-/// nothing.
 #[test]
 fn the_text_of_each_option_fits_its_command() {
     for (command, option, text) in [

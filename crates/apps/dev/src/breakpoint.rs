@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 /// The debug registers of a CPU on x86.
 const SLOTS: u32 = 4;
 
-/// The watched variable. No thread writes it.
+/// No thread writes it.
 static WATCHED: u64 = 0;
 
 /// Opens breakpoints on the calling thread, which its new threads inherit.

@@ -3,8 +3,7 @@
 //!
 //! Each round builds the project without a tracer (`off`), with waits watched (`contended`), and with every acquisition
 //! watched (`every`). The order of the cases changes, so that a change of the machine's speed affects all alike. The
-//! page cache is dropped before each build. Rounds end when the 95% interval of `contended` is narrow enough, or at
-//! their limit.
+//! page cache is dropped before each build.
 //!
 //! Most processes of a build have one thread and rarely wait for mmap_lock. So `faults` compares the same cases on the
 //! threads of one process, which map, touch and unmap memory.
@@ -12,8 +11,6 @@
 //! A note prints how much longer a case takes, as a trimmed mean: the smallest and the largest fifth of the rounds'
 //! differences are dropped, because another program may make one build 10 % longer. The interval is Yuen's (Biometrika
 //! 61, 1974), from Student's t and the winsorized variance.
-//!
-//! The source is a folder with a Makefile; `scripts/bench-source.sh` unpacks one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,7 +31,7 @@ mod faults;
 use faults::FaultLoad;
 
 const SOURCE: &str = "TIPTOE_BENCH_SOURCE";
-/// The half width of the interval, in percentage points, at which rounds end.
+/// The half width of the interval of `contended`, in percentage points, at which rounds end.
 const NARROW: f64 = 0.5;
 /// The fewest rounds whose interval means something.
 const FEWEST: usize = 8;
@@ -299,7 +296,6 @@ mod tests {
         assert!(trimmed_and_half_width(&[]).1.is_infinite());
     }
 
-    /// About 950 of 1,000 intervals must contain the true value, even if every tenth build is disturbed.
     #[test]
     fn intervals_contain_the_true_value_as_often_as_promised() {
         let mut seed = 1_u64;
@@ -344,7 +340,6 @@ mod tests {
         assert!(note.contains(cpu), "{note}");
     }
 
-    /// Regression: the interval of one round was printed as `-inf to +inf`, and the share of no programs as `NaN %`.
     #[test]
     fn too_few_rounds_have_no_interval() {
         let took = |seconds| Some(BuildCost { seconds, cpu: 5.0 });

@@ -7,8 +7,7 @@
 //! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only `hold` patches the lock
 //! functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no
 //! thread. In `convoy`, four threads contend with sections of 150 ns; in `pingpong_*`, two threads sleep in turns.
-//! `floor` is the least time that hooks can take: jumps, calls, saved registers, and for a wait one reading of the
-//! clock.
+//! `floor` is the least time that hooks can take.
 //!
 //! The rows `pair`, `pair_within` and `contended` measure programs that link tiptoe's locks ([`linked`]). Other tools'
 //! libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair.
@@ -61,8 +60,8 @@ const CASES: [(&str, Option<Via>); 5] = [
 ];
 const HOLD: &str = "hold";
 const HELD_LOCKS: [&str; 2] = ["mutex", "other_mutex"];
-/// The case that times only as many waits as a budget of 1 % allows. It is measured only at [`WAITING`], sites that
-/// mostly wait, and after [`WARM`], in which the agent measures the rate of waits.
+/// This case is measured only at [`WAITING`], sites that mostly wait, and after [`WARM`], in which the agent measures
+/// the rate of waits.
 const BUDGET: &str = "budget";
 const WAITING: [&str; 6] = [
     "wait",

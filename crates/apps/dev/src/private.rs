@@ -15,7 +15,7 @@ impl PrivateFolder {
         PrivateFolder::at(std::env::temp_dir().join(format!("tiptoe-{words}-{random:016x}")))
     }
 
-    /// Makes the folder. Fails if a file or a link exists at this path.
+    /// Fails if a file or a link exists at this path.
     fn at(path: PathBuf) -> io::Result<PrivateFolder> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(PrivateFolder(TemporaryGuard::folder(path)))
@@ -31,7 +31,6 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt as _, symlink};
 
-    /// Regression: another user could guess the name, make the folder first, and choose what root ran.
     #[test]
     fn an_existing_folder_is_not_used() {
         let own = PrivateFolder::new("test").expect("a folder");

@@ -19,7 +19,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs a bench, and adds notes on the machine's other work. Rows without a number become notes.
+/// Runs a bench, and adds notes on the machine's other work.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());

@@ -219,7 +219,6 @@ mod tests {
         assert!(target.gap_ns(5, 1).expect("an answer") >= 0.0);
     }
 
-    /// Regression: more than 256 threads were measured as 256, and a single thread was not pinned.
     #[test]
     fn every_thread_has_its_cpu() {
         let mut target = Target::start(&[KINDS[0]]).expect("cc is installed");

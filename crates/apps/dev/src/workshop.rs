@@ -76,7 +76,7 @@ impl Workshop {
     }
 }
 
-/// Parses the number in an answer. Refuses `nan` and `inf`.
+/// Refuses `nan` and `inf`.
 pub(crate) fn finite(answer: &str) -> Result<f64, Error> {
     let number = answer
         .parse()
@@ -145,7 +145,6 @@ impl Drop for Program {
 mod tests {
     use super::*;
 
-    /// Regression: a program that had measured nothing answered `-nan`, which became a result.
     #[test]
     fn an_answer_is_a_number() {
         assert_eq!(finite("13.5").ok(), Some(13.5));

@@ -17,8 +17,8 @@ use crate::tasks;
 use crate::text::SelfMemory;
 use crate::watches;
 
-/// Removes every probe; [`settle`] removes the hooks. Takes all threads' slabs (blocks of counters) away and lets none
-/// claim another, so that a probe that cannot be removed counts nowhere.
+/// Removes every probe. Takes all threads' slabs (blocks of counters) away and lets none claim another, so that a probe
+/// that cannot be removed counts nowhere.
 pub fn detach(shared: &Shared) -> u64 {
     watches::close();
     ports::close();
@@ -90,9 +90,8 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back, after the last probe was removed. The guards must be last
-/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe stop all threads and block the signals in the kernel's masks,
-/// and returns whether the threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back ([`signals`], steps 5 to 7). `reblock` makes tiptoe stop all threads
+/// and block the signals in the kernel's masks, and returns whether the threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();

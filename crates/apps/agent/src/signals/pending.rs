@@ -226,7 +226,7 @@ impl ProgramSignal {
     }
 }
 
-/// Sends a signal to a thread of the process. Returns whether that thread exists.
+/// Returns whether the thread exists.
 pub(super) fn send_to_thread(tid: u32, signal: usize, info: &Info) -> bool {
     let at = core::ptr::from_ref(info) as usize;
     let args = [getpid() as usize, tid as usize, signal, at, 0, 0];

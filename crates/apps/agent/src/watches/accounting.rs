@@ -67,7 +67,6 @@ pub fn born() {
     }
 }
 
-/// As [`meet`]. Returns whether this was the thread's first time.
 pub fn is_new(hits: &Hits, tid: u32) -> bool {
     matches!(meet(hits, tid), Meeting::New(_))
 }

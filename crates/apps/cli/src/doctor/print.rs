@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Words must say all, because log files lose colours and some users cannot see them.
+    /// Log files lose colours, and some users cannot see them.
     #[test]
     fn colours_say_nothing_that_words_do_not() {
         let report = DoctorReport::new(Capabilities::get(), Scan::default());

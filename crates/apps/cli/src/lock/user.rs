@@ -59,7 +59,7 @@ pub(super) fn now(args: &LockArgs) -> Result<ExitCode, Failure> {
         let report = instrument::rendered(session, &output, common, ReportExtras::default())?;
         reports.push(report);
     }
-    // JSON reports are lines. Text reports need an empty line between them.
+    // Text reports need an empty line between them.
     output.write(&reports.join(if common.json { "" } else { "\n" }))?;
     Ok(ExitCode::SUCCESS)
 }

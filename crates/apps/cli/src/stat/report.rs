@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{NotesTo, Output};
 use crate::terminal;
 
-/// Writes the report. Fields are left out if they were printed at intervals.
+/// Fields are left out if they were printed at intervals.
 pub(super) fn write(
     session: Session,
     output: Output,

@@ -24,7 +24,7 @@ pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// Enables the line. stderr must be a terminal.
+/// stderr must be a terminal.
 pub fn turn_on() {
     IS_ON.store(true, Relaxed);
 }

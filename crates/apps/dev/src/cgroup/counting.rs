@@ -80,7 +80,7 @@ pub(super) enum Counting {
 }
 
 impl Counting {
-    /// Starts to count. `program` is the parent of the processes that switch.
+    /// `program` is the parent of the processes that switch.
     pub(super) fn start(
         case: CountingCase,
         folder: &Folder,

@@ -67,7 +67,7 @@ pub struct PolicyRow {
 }
 
 impl EventRow {
-    /// Returns an event's row. Percentages exclude cgroups that never ran.
+    /// Percentages exclude cgroups that never ran.
     pub fn new(event: &str, of: &'static str, fates: &[(&str, Fate)]) -> EventRow {
         let each = fates
             .iter()
@@ -112,7 +112,7 @@ impl CgroupTimes {
 }
 
 impl PolicyRow {
-    /// Returns a policy's row. The first `of_system` groups must be the system's.
+    /// The first `of_system` groups must be the system's.
     pub fn new(
         policy: &'static str,
         outcome: &Outcome,

@@ -119,7 +119,7 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns the groups to simulate. The system's groups must be first, because `rows` relies on this order.
+    /// The system's groups must be first, because `rows` relies on this order.
     fn wanted(&self) -> Vec<GroupRequest> {
         let labels = self.cgroups.counted.iter().map(|(_, label)| *label);
         let system = self.is_of_system.then_some(Target::System);
@@ -136,7 +136,7 @@ impl Setting<'_> {
         self.rows_of(system, &cgroups, |_, fate| fate)
     }
 
-    /// Returns the events' rows. `of` computes an event's result from its group's result.
+    /// `of` computes an event's result from its group's result.
     pub(super) fn rows_of(
         &self,
         system: &[Fate],

@@ -51,7 +51,7 @@ impl Words {
         })
     }
 
-    /// Begins to watch the variables. The first result is how many ms this took.
+    /// The first result is how many ms this took.
     pub(super) fn arm(
         self,
         way: ArmMethod,

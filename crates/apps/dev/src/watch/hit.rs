@@ -82,7 +82,7 @@ pub(super) fn run(table: &mut Table, workshop: &Workshop, options: &Options) -> 
     by_threads(table, workshop, options, stores)
 }
 
-/// Measures stores of several threads at once. Hits of all threads share the BPF program's tables.
+/// Hits of all threads share the BPF program's tables.
 fn by_threads(
     table: &mut Table,
     workshop: &Workshop,
@@ -165,7 +165,6 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
         }
         HitCase::Gdb => {
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
-            // The wall time is measured, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
             // The program must end before gdb, because without gdb the next store would kill it.
             drop(program);

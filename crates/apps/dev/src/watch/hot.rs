@@ -1,4 +1,4 @@
-//! Measures a loop that stores all the time: unwatched, watched with the default limit on hits, and without a limit.
+//! Measures a loop that stores all the time.
 
 use tiptoe_collector::Budget;
 

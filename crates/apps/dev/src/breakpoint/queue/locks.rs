@@ -38,7 +38,6 @@ pub(super) struct Costs {
 pub(super) struct Call {
     /// The time from the call's beginning until it takes its first lock.
     pub(super) outside: Ps,
-    /// The time of other work before the call.
     pub(super) work: Ps,
     pub(super) locks: Range<usize>,
     /// The time to take a free lock that is in the CPU's cache, or to release a lock that no CPU checks.
@@ -81,7 +80,6 @@ struct Lock {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The CPU takes this lock next.
     Taking(usize),
     Looking(usize),
     Asleep(usize),
@@ -164,7 +162,7 @@ impl<'a, L: Load> Machine<'a, L> {
         }
     }
 
-    /// Returns the outcome so far, including waits that have not ended.
+    /// Includes waits that have not ended.
     fn so_far(&self) -> Outcome {
         let waits = self.cpus.iter().filter_map(|cpu| cpu.waits_since);
         let waited = self.seen.waited + waits.map(|since| self.now - since).sum::<Ps>();
@@ -261,7 +259,6 @@ impl<'a, L: Load> Machine<'a, L> {
         let costs = self.costs;
         let looking = self.locks[lock].looking.len() as u64;
         if looking > 0 && !is_paid {
-            // The line must come back from the caches of the checking CPUs.
             self.cpus[cpu].phase = Phase::Giving(lock, true);
             return self.note(costs.line, SimulatedEvent::Goes(cpu));
         }

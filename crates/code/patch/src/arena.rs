@@ -117,7 +117,6 @@ impl Arena {
     }
 }
 
-/// Returns an empty arena's free ranges, lowest first.
 fn rooms(base: u64) -> impl Iterator<Item = Range<u64>> + Clone {
     let offsets = match rotation(base) {
         0 => [CODE..END, ARENA_LEN..ARENA_LEN],

@@ -158,8 +158,7 @@ fn go(code: &mut Code, call: &FollowedCall, way: usize) -> (usize, ForwardJump) 
     (call_offset, made)
 }
 
-/// Counts a followed call. Jumps at the end of a page of frames, and if a fork in a signal handler has removed the
-/// counters.
+/// Jumps at the end of a page of frames, and if a fork in a signal handler has removed the counters.
 fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0xa9]).put32(0xfff); // test $0xfff,%eax
@@ -169,7 +168,7 @@ fn enter(code: &mut Code, call: &FollowedCall, abi: &Abi) -> [ForwardJump; 2] {
     [full, none]
 }
 
-/// Pushes a frame. Its first word must be written last (invariant 3 in `timed.rs`).
+/// Its first word must be written last (invariant 3 in `timed.rs`).
 fn push(code: &mut Code, call: &FollowedCall, abi: &Abi) -> Vec<ConditionalWrite> {
     code.put(&FRAMES_IN_RAX).put32(abi.frames);
     code.put(&[0x48, 0x83, 0xc0, FRAME_BYTES]); // add $FRAME,%rax

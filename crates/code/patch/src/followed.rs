@@ -12,9 +12,7 @@ use crate::timed_values;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowedCall {
-    /// The probe's first word among the thread's counters.
     pub(crate) slot: u32,
-    /// The probe's number among probes that follow calls.
     pub(crate) probe: u32,
     pub(crate) is_timed: bool,
     pub(crate) is_gate: bool,

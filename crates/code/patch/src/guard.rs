@@ -34,7 +34,6 @@ pub(crate) enum Guard {
     Call {
         tail: [u8; 3],
     },
-    /// A trap byte follows the prefix.
     Prefix,
     /// `d[at]` is one of `bytes`, which makes the instruction invalid.
     Invalid {
@@ -90,7 +89,6 @@ impl Guard {
         }
     }
 
-    /// Returns the offset of the guarding byte.
     pub(crate) fn offset(&self) -> Option<u8> {
         match *self {
             Guard::Prefix => Some(1),

@@ -25,7 +25,7 @@ pub(crate) struct RareJumps {
 }
 
 impl RareJumps {
-    /// Records a hit. %rax points to the counters, and is destroyed.
+    /// %rax points to the counters, and is destroyed.
     pub(crate) fn emit(code: &mut Code, slot: u32, ring: u32) -> RareJumps {
         code.put(&[0x48, 0x83, 0x38, 0]); // cmpq $0,(%rax): the credit
         let broke = code.jump_ahead(NOT_ABOVE, true);

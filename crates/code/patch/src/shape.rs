@@ -89,7 +89,6 @@ pub struct Shape {
     pub(crate) windows: Vec<Window>,
     /// Copies of compares before the site, whose flags the displaced instructions may read.
     pub(crate) repeats: Code,
-    /// The address after the system call at the run's end.
     pub(crate) after_syscall: Option<u64>,
     /// Arguments overwritten between entry and site, a bit each.
     pub(crate) overwritten: u8,

@@ -82,7 +82,6 @@ impl Encoding {
         set.map(|(_, flag)| flag).sum()
     }
 
-    /// Returns whether only flags change, according to the decoder.
     fn seems_to_compare(&self, factory: &mut InstructionInfoFactory) -> bool {
         let info = factory.info(&self.instruction);
         let mut memory = info.used_memory().iter().map(|used| used.access());

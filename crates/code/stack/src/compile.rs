@@ -159,7 +159,7 @@ impl Spans {
         }
     }
 
-    /// Makes sorted rows. Where spans overlap, the span with the later start wins.
+    /// Where spans overlap, the span with the later start wins.
     fn rows(mut self) -> Vec<u64> {
         self.0.sort_by_key(|(start, ..)| *start);
         let mut rows: Vec<(u32, Rule)> = Vec::new();

@@ -94,7 +94,7 @@ impl<'d, E: Elf> Dynamic<'d, E> {
         file_bytes.table(at, hashed.or_else(gnu).or_else(between)?)
     }
 
-    /// Counts the symbols. The hash table has a chain entry for each symbol.
+    /// The hash table has a chain entry for each symbol.
     fn count(&self, file_bytes: &FileBytes<'_, 'd>, at: u64) -> Option<u64> {
         let [_, chains] = file_bytes.words(at, 2)?.first_chunk()?;
         Some(u64::from(chains.get(self.endian)))

@@ -1,6 +1,6 @@
 //! Reads one ELF file: header, layout, symbols, unwind section, and slots (words that the loader fills).
 //!
-//! The functions are generic over the word size. A [`Contents`] borrows the file; an `Image` copies what it keeps.
+//! A [`Contents`] borrows the file; an `Image` copies what it keeps.
 
 use object::Endianness;
 use object::elf;

@@ -224,7 +224,7 @@ pub(crate) fn alike(name: &str, names: impl Iterator<Item = String>, count: usiz
         .collect()
 }
 
-/// Returns whether a function is called `wanted`, which has no spaces.
+/// `wanted` must have no spaces.
 fn is_called(form: &DemangledName, wanted: &str) -> bool {
     let is_wanted =
         |name: &str| without_arguments(name).is_some_and(|bare| squeeze(bare) == wanted);

@@ -15,11 +15,8 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// Whether the code is a signal trampoline, whose description may start a byte early.
     pub(crate) is_signal_trampoline: bool,
-    /// Whether the first rule shows that the code begins inside a function.
     pub(crate) is_inside_function: bool,
-    /// Whether the code is an unwinder's.
     pub(crate) is_unwinder: bool,
     pub(crate) is_outermost: bool,
 }
@@ -27,8 +24,7 @@ pub(crate) struct Frame {
 /// A shorter gap between descriptions counts as described, because such a gap is padding, or a routine in assembly.
 const GAP: u64 = 1 << 16;
 
-/// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed. If most is
-/// described, the rest is probably generated (JavaScript's built-in functions, for example).
+/// Returns the disjoint, ascending ranges of described code, or all code if most is undescribed.
 pub(crate) fn described(frames: &[Frame], executable: &[Range<u64>]) -> Vec<Range<u64>> {
     let range = |frame: &Frame| frame.address..frame.address.saturating_add(frame.size);
     let mut pieces: Vec<Range<u64>> = frames.iter().map(range).collect();

@@ -82,8 +82,7 @@ impl Header {
         self.program && self.interpreter.is_none()
     }
 
-    /// Returns why tiptoe cannot inject its library into a process of this image. The kernel can still probe the
-    /// process.
+    /// Returns why tiptoe cannot inject its library into a process of this image.
     pub fn refusal_in_process(&self) -> Option<&'static str> {
         match (self.machine, self.class) {
             (Machine::X86, _) => Some(kind::X86),

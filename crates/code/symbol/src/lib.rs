@@ -1,9 +1,9 @@
 //! Reads functions and variables, with their names, from the content of an ELF file.
 //!
-//! An [`Image`] is one program or library. Its functions are merged by address from several sources, because no
-//! source has all functions. Symbol tables (the file's own, a separate debug file's, or MiniDebugInfo's) are usually
-//! missing. The dynamic table has exported functions only. `.eh_frame` has start and length of nearly every compiled
-//! function, but no names. Aliases become one function; a nameless function is known by its address.
+//! An [`Image`] is one program or library. Its functions are merged by address from several sources, because no source
+//! has all functions. Symbol tables are usually missing. The dynamic table has exported functions only. `.eh_frame` has
+//! start and length of nearly every compiled function, but no names. Aliases become one function; a nameless function
+//! is known by its address.
 //!
 //! A *link-time address* is an address in the file's tables, an *offset* a position in the file. [`variable`] finds
 //! variables by DWARF.

@@ -1,5 +1,4 @@
-//! Merges the functions of several tables. Symbols at one address are aliases. Unwind information adds nameless
-//! functions, and missing sizes.
+//! Merges the functions of several tables. Unwind information adds nameless functions, and missing sizes.
 
 use crate::frames::Frame;
 use crate::function::{Function, Kind, Source, is_cold_name};

@@ -153,7 +153,6 @@ fn attributes_without_bytes() {
     assert!(matches!(error, VariableError::Damaged { .. }), "{error}");
 }
 
-/// Each unit's table begins inside another unit's table.
 #[test]
 fn tables_that_overlap() {
     let mut abbrev = Vec::new();

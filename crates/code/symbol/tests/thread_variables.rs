@@ -138,7 +138,6 @@ fn with_musl() {
     check("musl-gcc", [&[], &[]], true);
 }
 
-/// With TLS descriptors a library finds its variables in another way.
 #[test]
 fn tls_descriptors_are_unsupported() {
     let folder = TempDir::new().unwrap();

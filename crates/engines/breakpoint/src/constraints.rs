@@ -42,12 +42,11 @@ pub(crate) enum ResolvedTarget<'a> {
     Cpu(u32),
 }
 
-/// Why a request is denied. Small, because the hot path returns it.
+/// Small, because the hot path returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DenyReason {
     /// All slots of this CPU are taken.
     NoSlot(u32),
-    /// The shard has no free entry for a reservation.
     Full,
 }
 
@@ -368,7 +367,7 @@ impl<'a> Constraints<'a> {
         }
     }
 
-    /// Counts a task's request. `held` excludes the request.
+    /// `held` excludes the request.
     #[inline]
     fn count(&self, resolved: &ResolvedRequest, task: &Task, held: &TaskSlots, change: Change) {
         let with = held.everywhere.saturating_add(resolved.request.weight);

@@ -68,7 +68,7 @@ impl<'a> Cpu<'a> {
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// Moves a task in the histogram. Other threads may move other tasks concurrently.
+    /// Other threads may move other tasks concurrently.
     pub(crate) fn move_task(&self, from: u32, to: u32) {
         let Some((begun, ended)) = self.changes() else {
             return; // impossible: the layout has both

@@ -7,7 +7,7 @@ use crate::words::{PlainWord, Words};
 pub(crate) struct Histogram<'a>(pub Words<'a>);
 
 impl Histogram<'_> {
-    /// Moves a task. No other thread may change the histogram.
+    /// No other thread may change the histogram.
     #[inline]
     pub(crate) fn shift(&self, from: u32, to: u32) {
         if let Some(at) = from.checked_sub(1) {

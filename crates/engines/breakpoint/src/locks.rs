@@ -27,7 +27,6 @@ pub(crate) enum LockGuard<'s, 'a, W: Wait> {
 }
 
 impl<W: Wait> LockGuard<'_, '_, W> {
-    /// Returns how long the locks were waited for; `None` if they were free.
     #[inline]
     pub(crate) fn waited_ns(&self) -> Option<u64> {
         match self {
@@ -52,7 +51,6 @@ impl<'a, W: Wait> Locks<'a, W> {
         }
     }
 
-    /// Returns whether a shard's lock excludes all other requests.
     #[inline]
     pub(crate) fn has_one_shard(&self) -> bool {
         self.has_one_shard

@@ -54,11 +54,9 @@ pub(crate) struct Entry {
 /// A task's slots (debug registers) in a register file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSlots {
-    /// Slots for all CPUs.
     pub(crate) everywhere: u32,
     /// Slots for the request's CPU only.
     pub(crate) here: u32,
-    /// Whether the task also has slots for other single CPUs.
     pub(crate) has_more_elsewhere: bool,
 }
 
@@ -246,7 +244,7 @@ impl<'a> Task<'a> {
         before.write(link);
     }
 
-    /// Removes a reservation. Returns what the task still holds; `None` if the reservation was not found.
+    /// Returns what the task still holds; `None` if the reservation was not found.
     #[inline]
     pub(crate) fn remove(&self, request: &Request, file: usize) -> Option<TaskSlots> {
         let cpu = request.cpu();

@@ -380,7 +380,7 @@ fn impossible_requests_are_refused() {
 
 const ROUNDS: u64 = if cfg!(miri) { 2 } else { 50 };
 
-/// Reserves and releases in rounds, each for 64 new tasks. Returns how many reservations locked all shards.
+/// Returns how many reservations locked all shards.
 fn rounds_of_64(capacity: u32) -> u64 {
     let geometry = Geometry::new(16, Registers::Mixed(4), capacity).expect("sane");
     let words = storage(&geometry);

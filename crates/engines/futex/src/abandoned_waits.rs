@@ -1,5 +1,4 @@
-//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out. No hook runs
-//! after such a wait, so its end is unknown.
+//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out.
 
 use tiptoe_wire::futex::entry;
 

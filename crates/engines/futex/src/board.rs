@@ -34,7 +34,7 @@ fn cell(address: u64) -> usize {
     ((address >> 2).wrapping_mul(HASH) >> (64 - BITS)) as usize * WORDS as usize
 }
 
-/// Returns a cell's checksum. The site, which the hook knows last, is mixed in last.
+/// The site, which the hook knows last, is mixed in last.
 fn sum(address: u64, site: u64, stamp: u64) -> u64 {
     (address.wrapping_mul(HASH) ^ stamp).wrapping_mul(HASH) ^ site
 }

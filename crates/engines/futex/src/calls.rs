@@ -65,7 +65,6 @@ pub(crate) struct EndedWait {
     pub(crate) since: u64,
     pub(crate) now: u64,
     pub(crate) end: End,
-    /// The lock's state at `now`.
     pub(crate) lock_state: LockState,
     pub(crate) release: Release,
 }
@@ -279,8 +278,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Records that the call at this stack position returned. `ns` converts ticks; `load` reads four bytes of the lock.
-    /// Ignores calls without a recorded beginning. Does not time waits that returned at once or were skipped, because
-    /// reading the clock would be most of the hooks' cost.
+    /// Ignores calls without a recorded beginning. Does not time waits that returned at once or were skipped.
     #[inline(always)]
     pub fn ends(
         &self,

@@ -326,7 +326,6 @@ mod tests {
         assert!(is_cut(&history, other, marks[2].1));
     }
 
-    /// A woken thread overwrites a hand-over with its own, between counting and reading.
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes: a whole slab, word by word")]
     fn hand_overs_overwritten_while_they_were_read_were_not_missed() {

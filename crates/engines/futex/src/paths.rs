@@ -76,7 +76,6 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Looks up a path. `load` reads the stack.
     #[inline(always)]
     pub(crate) fn look(
         &self,

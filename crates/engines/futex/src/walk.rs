@@ -143,7 +143,6 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Returns a return address with, in its upper bits, the kind of lock for which its function waits.
     fn with_owner(&self, via: u64) -> u64 {
         const ADDRESS: u64 = (1 << OWNER_SHIFT) - 1;
         // A call may be its function's last instruction; then the return address is in the next function.

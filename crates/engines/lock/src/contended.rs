@@ -1,4 +1,4 @@
-//! The wrapper of a raw lock. Every acquisition and release goes through the wrapper.
+//! The wrapper of a raw lock.
 //!
 //! With [`Hook::WAITS`], the wrapper tries the lock, and calls the hook before and after a wait. With [`Hook::HOLDS`],
 //! it calls the hook before and after each acquisition, and before each release. Methods like `try_lock` call the hook
@@ -92,7 +92,7 @@ impl<R, H: Hook, C: Class> Contended<R, H, C> {
         }
     }
 
-    /// Takes the lock, at once or by `wait`. Returns whether the lock was taken.
+    /// Takes the lock, at once or by `wait`.
     ///
     /// # Safety
     ///

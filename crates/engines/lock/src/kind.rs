@@ -9,7 +9,7 @@ pub(crate) trait Kind<R> {
     const MODE: Mode;
     const PORT_MODE: u64;
 
-    /// Takes the lock if this needs no wait. Returns whether the lock was taken.
+    /// Takes the lock if this needs no wait.
     ///
     /// # Safety
     ///

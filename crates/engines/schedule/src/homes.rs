@@ -115,7 +115,7 @@ impl Homes {
         self.connect(tree);
     }
 
-    /// Links all homes. A label's number is smaller than those of the labels below, so its entry is made first.
+    /// A label's number is smaller than those of the labels below, so its entry is made first.
     fn connect(&mut self, tree: &Tree) {
         self.nearest.clear();
         self.nearest.resize(tree.len(), None);

@@ -6,9 +6,9 @@
 //! turn would starve the system's events if many cgroups run seldom. Serving the system's groups first would starve
 //! cgroups.
 //!
-//! Only groups that lose or gain slots are touched. Switches may happen every few microseconds, so at a *change* (a
-//! switch, or a group added or removed) a running group keeps its slots until its share exceeds a waiting group's by
-//! [`LEAD`]. At a *turn*, every few ms, it loses its slots to a waiting group with an equal share.
+//! Switches may happen every few microseconds, so at a *change* (a switch, or a group added or removed) a running group
+//! keeps its slots until its share exceeds a waiting group's by [`LEAD`]. At a *turn*, every few ms, it loses its slots
+//! to a waiting group with an equal share.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,6 @@ impl<P: Pmu> Unit<P> {
         order
     }
 
-    /// Returns the share that each flexible group would have if all shares were equal.
     fn even_share(&self) -> u32 {
         let pinned = self.sum(|set| set.pinned);
         let wanted = u64::from(self.sum(|set| set.wanted) - pinned);
@@ -53,7 +52,7 @@ impl<P: Pmu> Unit<P> {
         share.map_or(WHOLE, |share| share.min(u64::from(WHOLE)) as u32)
     }
 
-    /// Assigns the slots in order. The caller must ensure that all pinned groups fit.
+    /// The caller must ensure that all pinned groups fit.
     pub(crate) fn place_by_order(&mut self, now_ns: u64, why: ReassignCause) {
         let mut order = self.ordered(now_ns, why);
         let mut room = self.pmu.slots();

@@ -191,7 +191,7 @@ impl<P: Pmu> Unit<P> {
         (set, &mut self.pmu)
     }
 
-    /// Puts pinned groups without slots in error. Pinned groups that already count keep their slots.
+    /// Puts pinned groups without slots in error.
     #[cold]
     fn fail_pinned(&mut self, now_ns: u64) {
         let mut room = self.pmu.slots();

@@ -10,7 +10,7 @@
 //!
 //! A lookup that finds no probe also falls back, because a racing writer may have hidden the probe. Rules of the lock:
 //!
-//! 1. The lock excludes writers from each other and from fallbacks. Speculation ignores it.
+//! 1. The lock excludes writers from each other and from fallbacks.
 //! 2. The sequence must be odd only while words change, not while a [`Writer`] compares a long list.
 //! 3. Every wait is bounded; otherwise a lookup in a signal handler that interrupted the writer would deadlock. Such a
 //!    lookup returns [`Lookup::Unsure`], and its caller must not wait for the writer.

@@ -166,7 +166,6 @@ impl<'a> Mappings<'a> {
             .any(|piece| piece.file_offset.is_some())
     }
 
-    /// Returns whether the tree has all of this mapping.
     pub(crate) fn holds(&self, mapping: &Mapping) -> bool {
         let range = mapping.start..mapping.end;
         let is_it =

@@ -171,8 +171,7 @@ impl<'a> Registry<'a> {
         Some(())
     }
 
-    /// Puts a probe (new or already there) first at a place. Removes the place's other probes for which `replaces`
-    /// returns `true`. Returns `false` without room.
+    /// Puts a probe (new or already there) first at a place. Returns `false` without room.
     pub(crate) fn insert(
         &self,
         file_offset: FileOffset,

@@ -33,7 +33,6 @@ pub(super) struct Unit<'d> {
     pub(super) root: OnceCell<Option<RootEntry<'d>>>,
 }
 
-/// A unit's first entry, with defaults for the unit's other entries.
 pub(super) struct RootEntry<'d> {
     pub(super) name: Option<Value<'d>>,
     pub(super) string_offsets: Option<usize>,

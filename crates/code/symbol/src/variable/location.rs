@@ -16,11 +16,9 @@ pub(super) enum Location {
     Declared,
     /// In different places at different times.
     Local,
-    /// Always in a register.
     Register,
     /// Not in memory, but maybe constant.
     Nowhere(Option<Constant>),
-    /// At no single address.
     Other(AddressForm),
 }
 

@@ -21,7 +21,6 @@ const MAX_DIMENSIONS: usize = 32;
 pub(super) struct TypeRef {
     /// `None` is `void`.
     pub(super) die: Option<Die>,
-    /// The number of dimensions that are indexed already.
     pub(super) indexed: usize,
 }
 

@@ -1,5 +1,4 @@
-//! The entries of debug information, and their references to each other. The bytes may be hostile, so a
-//! [`ReadBudget`] pays for each entry.
+//! The entries of debug information, and their references to each other.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -79,7 +78,6 @@ pub(super) struct Units<'d> {
     files: Vec<FileUnits<'d>>,
     pub(super) budget: ReadBudget,
     signatures: OnceCell<HashMap<u64, Die>>,
-    /// The definitions found for structures that are only declared.
     pub(super) definitions: RefCell<HashMap<Die, Option<Die>>>,
 }
 

@@ -185,7 +185,6 @@ fn a_holder_that_was_not_seen_is_unknown() {
     thread.begins(&call(WAIT, 5), MUTEX, || 100, |_| 0);
     thread.ends(0x7000, -110, || 200, |ticks| ticks, |_| 0);
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);
-    // This lock records no holder.
     thread.begins(&call(WAIT, 5), || None, || 300, |_| 0);
     thread.ends(0x7000, 0, || 400, |ticks| ticks, |_| panic!("it has none"));
     assert_eq!(charges(&own), [(UNKNOWN, 100)]);

@@ -1,5 +1,4 @@
-//! The graph of lock orders. A node is a class of locks at one depth. An edge means that a thread held a lock of one
-//! node and wanted a lock of another.
+//! The graph of lock orders. A node is a class of locks at one depth.
 
 use core::any::TypeId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -68,7 +67,7 @@ pub(super) fn is_new_fault(node: u32, places: [usize; 2]) -> bool {
     graph().reported.insert((node, places))
 }
 
-/// Adds an edge. Calls `step`, which captures a stack, only for a new edge.
+/// Calls `step`, which captures a stack, only for a new edge.
 pub(super) fn add(edge: Edge, step: impl FnOnce() -> Step) -> AddedEdge {
     graph().add(edge, step)
 }

@@ -23,8 +23,7 @@ pub struct Outcome {
 pub struct GroupOutcome {
     /// How long the group was enabled, and how long it counted.
     pub times: Times,
-    /// How long the group's first event was absent during switches that deleted and added it. A real scheduler cannot
-    /// measure this.
+    /// How long the group's first event was absent during switches that deleted and added it.
     pub blind_ns: u64,
     /// Whether the group is pinned and had no slot on some CPU at the end.
     pub in_error: bool,

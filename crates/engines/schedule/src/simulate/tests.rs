@@ -138,7 +138,6 @@ fn a_recorded_trace_has_a_known_answer() {
         [ms(0), ms(1), ms(2), ms(3)],
         [(10, 7), (2, 2), (3, 3), (3, 3)]
     );
-    // Each of the five events is deleted and added once.
     assert_eq!((outcome.added, outcome.deleted), (5, 5));
     assert_eq!(outcome.groups[0].blind_ns, 0);
 }

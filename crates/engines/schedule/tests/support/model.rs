@@ -159,7 +159,6 @@ impl Model {
         }
     }
 
-    /// Returns the same level as the scheduler's `Rank::level`.
     fn level(&self, at: usize) -> usize {
         match self.groups[at].target {
             ModelTarget::System => 0,

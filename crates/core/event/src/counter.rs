@@ -6,8 +6,6 @@
 //! EVENT    = NAME [":" MODIFIERS] | PMU "/" TERMS "/" [[":"] MODIFIERS]
 //! NAME     = one of `perf list` | "r" HEX | GROUP ":" TRACEPOINT
 //! ```
-//!
-//! Names with the same number on every machine become numbers. Tracepoints and terms of PMUs stay text.
 
 use core::fmt;
 

@@ -148,7 +148,7 @@ impl<'a> Memory<'a> {
 /// One part more than allowed.
 const MOST_PARTS: usize = 5;
 
-/// Splits at single colons outside quotes. The last of [`MOST_PARTS`] parts holds the rest of the text.
+/// The last of [`MOST_PARTS`] parts holds the rest of the text.
 fn split<'a, 'b>(
     text: &'a str,
     parts: &'b mut [TextPart<'a>; MOST_PARTS],

@@ -11,8 +11,8 @@
 //! In a glob `*` is any text, `?` one character. `[` is literal, because names contain it: `operator[]`.
 //!
 //! A `:` in a `::` or inside matched brackets separates no parts. Other names with a single colon (Go's
-//! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So [`Spec::readings`] returns all ways to
-//! read a spec; a caller that knows the names must take the first way whose names exist.
+//! `type:.eq.main.T`, a library `a:b.so`) look like a binary and a function. So a caller that knows the names must take
+//! the first of [`Spec::readings`] whose names exist.
 //!
 //! A [`Spec`]'s `Display`, the *resolved* form, names the kind (`uprobe:redis-server:dictFind`) and parses to the same
 //! value. A text that begins with the word of [another kind](OtherKind) is refused. So a function of a program named

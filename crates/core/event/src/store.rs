@@ -1,4 +1,4 @@
-//! A store instruction, whose values are derived from the registers after the store.
+//! A store instruction.
 
 /// Where a store's value is. A register is given by its number in machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,7 +122,6 @@ pub struct Port {
     /// 0 until an agent attaches. The agent writes this field and those below.
     begin: AtomicUsize,
     end: AtomicUsize,
-    /// Set after the two addresses.
     open: AtomicU8,
 }
 

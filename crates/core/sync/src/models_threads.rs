@@ -41,7 +41,7 @@ impl Process {
         self.end.1.notify_all();
     }
 
-    /// Waits until the ending thread has ended. Does not spin, because loom lets two spinning threads starve a third.
+    /// Does not spin, because loom lets two spinning threads starve a third.
     fn wait_until_ended(&self) {
         let mut guard = self.end.0.lock().expect("no poison");
         while self.word.load(Relaxed) & ENDING != 0 {
@@ -62,7 +62,7 @@ impl Process {
     }
 }
 
-/// Models a thread of the program that calls setns. The session then needs a new thread. Returns that thread, if any.
+/// Models a thread of the program that calls setns. The session then needs a new thread.
 fn set_namespace(process: &Arc<Process>, id: u32) -> Option<JoinHandle<bool>> {
     let mut is_late = false;
     loop {

@@ -306,7 +306,7 @@ pub mod frames {
     pub const OWNER_COUNT: u32 = if cfg!(tiptoe_loom) { 1 } else { 32 };
     /// Words of a function.
     pub const OWNER_WORDS: u32 = 2;
-    /// Position of an [`owner`], above an address.
+    /// Position of an [`owner`].
     pub const OWNER_SHIFT: u32 = 56;
 
     /// What a function in [`OWNERS`] waits for.

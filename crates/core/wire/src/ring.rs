@@ -65,7 +65,7 @@ pub mod words {
 pub struct Record {
     /// The time in ticks.
     pub at: u64,
-    /// The number of the probe's first counter.
+    /// The probe's slot.
     pub slot: u32,
     /// The first two arguments.
     pub args: [u64; 2],
@@ -156,7 +156,6 @@ impl<'a> Ring<'a> {
         self.slab.load(slab::HEAD)
     }
 
-    /// Returns a cell's content; `None` while the cell is incomplete.
     fn at(&self, position: u64) -> Option<Entry> {
         let at = cell_of(position);
         // Acquire: pairs with `push` (edge F).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
  * Finds which threads of a process have perf events. tiptoe opens the events of one thread after another (numbered
- * *openings*). Meanwhile threads exit, and new threads inherit their parents' events.
+ * *openings*).
  *
  * The kernel copies events somewhere within clone(2). A clone that began after the parent's opening was done copied
  * all events; a clone that ended before the opening copied none. A clone that overlaps the opening may have copied

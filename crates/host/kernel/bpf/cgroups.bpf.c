@@ -6,8 +6,8 @@
  * Events are read only if the cgroup changes. The events' growth is charged to the cgroup
  * *recorded* at the previous change, because the task may have moved since.
  *
- * Charges are in a flat array, with a line for each CPU and *slot*, a cgroup's index. tiptoe maps
- * the array, names cgroups, and adds each cgroup's charges to its ancestors'.
+ * Charges are in a flat array, with a line for each CPU and *slot*,
+ * a cgroup's index.
  *
  * The kernel *hides* some switches (runs no program at them). So `switched` keeps each task's
  * last fields, which grow only while the task runs. Growth at the task's next seen switch is from
@@ -159,7 +159,7 @@ INLINE u64 or_root(u64 id)
 	return id ? id : ROOT;
 }
 
-/* Marks a slot as valid until the next move. OTHERS is never valid, because a slot may become free at any time. */
+/* OTHERS is never valid, because a slot may become free at any time. */
 INLINE u32 moves_for(u32 slot)
 {
 	return slot == OTHERS ? 0 : moves + 1;

@@ -388,7 +388,7 @@ INLINE void end(struct cpu *cpu, const struct tiptoe_thread *thread, u32 tid, s6
 		blame(row, site, ns);
 }
 
-/* Returns whether a wait's user is unknown. The call site is then the futex call itself. */
+/* Returns whether a wait's user is unknown. */
 INLINE int is_unknown(const struct tiptoe_thread *thread)
 {
 	return thread->site == (thread->via & ADDRESS);

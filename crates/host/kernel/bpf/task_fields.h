@@ -6,7 +6,7 @@
  * at switches. The fields' growth is added to a line of sums (*charged*).
  *
  * Two CPUs may charge a task at once, so each CPU exchanges the recorded value for the present value, and charges
- * the difference. The differences add up to the whole growth.
+ * the difference.
  */
 #pragma once
 

@@ -50,7 +50,6 @@ use load::{
     put_events,
 };
 
-// Shared with counts for processes.
 pub(crate) use cgroups_layout::{LINE, ROUND};
 pub(crate) use flush::{ALL_TASKS, Flush};
 pub(crate) use load::{BORN, ENDED, ENDING, load_iterator, most_tasks};

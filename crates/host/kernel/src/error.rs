@@ -1,5 +1,3 @@
-//! This crate's errors.
-
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -177,7 +177,6 @@ pub fn optimised() -> ReplacedNop {
     })
 }
 
-/// Returns whether the kernel accepts a uprobe at [`NOP10`]; `None` if unknown.
 fn takes_nop10() -> Option<bool> {
     let this = Process::current();
     let maps = this.maps().ok()?;

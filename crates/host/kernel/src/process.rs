@@ -65,8 +65,7 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Closes the links of these places. Arms the links' other places again and returns these other places, which did
-    /// not count meanwhile.
+    /// Returns the links' other places, which did not count while they were linked again.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],
@@ -87,7 +86,7 @@ impl ProcessProbes {
         others.into_iter().map(|place| place as usize).collect()
     }
 
-    /// Arms these places again. Returns whether all are armed.
+    /// Returns whether all are armed.
     pub(crate) fn open_again(&mut self, probes: &[KernelProbe], places: &[u64]) -> bool {
         let mut linker = Linker::new(&self.counters, self.process, probes);
         let linked = linker.link_by_file(places.iter().copied());

@@ -175,7 +175,6 @@ impl ProcessTasks {
     }
 }
 
-/// Returns the ids of a target's processes, and whether they are a command that has not called exec.
 fn processes(target: &CountTarget) -> Option<(Vec<u32>, bool)> {
     match target {
         CountTarget::AtExec(pid) => Some((vec![*pid], true)),

@@ -35,7 +35,6 @@ pub(crate) fn no_tracepoint(group: &str, name: &str, error: &(dyn StdError + 'st
     }
 }
 
-/// Returns the kernel's error that the library's error wraps; without one, the library's text.
 fn answer(error: &(dyn StdError + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(one) = cause {

@@ -72,7 +72,7 @@ impl ThreadProbes {
         }
     }
 
-    /// Arms a closed place in living threads. Returns whether the place is armed.
+    /// Arms a closed place in living threads.
     pub(crate) fn open_again(
         &mut self,
         probes: &[KernelProbe],

@@ -112,7 +112,7 @@ impl Events {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThrottleState {
     is_resting: bool,
-    /// Each slot's (debug register's) hits beyond the allowance, as last read.
+    /// Each slot's hits beyond the allowance, as last read.
     beyond: [u64; REGISTERS as usize],
     /// Slots with hits beyond the allowance in this window, a bit each.
     rested: u64,
@@ -207,7 +207,6 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
-    /// Limits a window to as many hits as take `ns`, at least one.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;

@@ -202,7 +202,7 @@ const PREFIXES: [&[u8]; 13] = [
     &[0x48, 0x66],
 ];
 
-/// Returns ModRM bytes with displacements: all pairs of registers, and five forms of memory for each middle field.
+/// Returns ModRM bytes with displacements.
 fn operands() -> Vec<Vec<u8>> {
     let registers = (0xc0..=0xff).map(|operand| vec![operand]);
     let memory = (0..8u8).flat_map(|which| {

@@ -25,7 +25,7 @@ fn turn() -> File {
     folder
 }
 
-/// Lets each of several threads store 7, `STORES` times, and then its own number. Returns the rows.
+/// Lets each of several threads store 7, `STORES` times, and then its own number.
 fn stored(change: impl FnOnce(&mut WatchWanted)) -> Option<(Vec<WatchHits>, Watchpoints)> {
     // Leaked, because the events still exist when this returns.
     let variable: &AtomicU64 = Box::leak(Box::new(AtomicU64::new(5)));

@@ -63,7 +63,7 @@ impl PriceCache {
         self.calibrated.get()
     }
 
-    /// Returns the cached price. Without one, measures the price, and keeps it if the state did not change.
+    /// Returns the cached price. Without one, measures the price.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.note(Calibration::Cached);
@@ -85,8 +85,7 @@ impl PriceCache {
             .set(self.calibrated.get().max(Some(calibration)));
     }
 
-    /// Returns the price, the yardstick after it, and whether the state was steady. The yardstick is `None` if the
-    /// yardstick before or after the price is unknown.
+    /// Returns the price, the yardstick after it, and whether the state was steady.
     fn measure<P>(&self, mut measure: impl FnMut() -> Option<P>) -> Option<(P, Option<f64>, bool)> {
         let mut before = (self.measure_yardstick)();
         let mut price = measure()?;

@@ -59,8 +59,8 @@ impl Drop for Child {
     }
 }
 
-/// Answers until the parent exits. Must close `parents`, the child's copy of the parent's end of the socket, because
-/// `read` returns 0 only after all copies are closed.
+/// Must close `parents`, the child's copy of the parent's end of the socket, because `read` returns 0 only after all
+/// copies are closed.
 fn serve(parents: i32, line: i32, answer: fn(u8) -> f64) -> ! {
     // SAFETY: the descriptors are ours, and the buffers have the given lengths.
     unsafe {

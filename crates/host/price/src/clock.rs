@@ -60,7 +60,7 @@ pub fn reading_ns() -> f64 {
     (0..9).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the fastest of several readings of both clocks, which was interrupted least.
+/// Returns the fastest of several readings of both clocks.
 fn clock_pair() -> ClockPair {
     let read = || {
         let at = Instant::now();

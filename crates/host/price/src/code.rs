@@ -102,7 +102,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Writes a part again. `&mut` proves that no thread runs the code at that time.
+    /// `&mut` proves that no thread runs the code at that time.
     pub(super) fn rewrite(
         &mut self,
         part: &Range<u64>,

@@ -22,7 +22,6 @@ const CALL_NS: f64 = 2.0;
 /// A measured loop in one surrounding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The time between two hits of one function.
     pub gap_ns: f64,
     pub added_ns: f64,
 }
@@ -95,8 +94,7 @@ fn price(points: &Points, gap_ns: f64) -> f64 {
     }
 }
 
-/// Returns the highest price, before [`DEARER`] multiplies it. Above the last point the price is proportional to the
-/// gap, up to [`COLD_NS`] / [`DEARER`].
+/// Returns the highest price, before [`DEARER`] multiplies it.
 fn worst(points: &Points, gap_ns: f64) -> f64 {
     let [.., last] = points;
     if gap_ns <= last.gap_ns {

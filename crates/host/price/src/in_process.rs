@@ -136,8 +136,7 @@ impl Bench {
         (BLOCK_NS / self.time(index, WARM_UP).max(0.1)) as u64
     }
 
-    /// Returns the median time of the plain version, then what the other versions add. The versions take turns, in
-    /// rotated order.
+    /// The versions take turns, in rotated order.
     fn compare(&mut self) -> io::Result<[LoopTimes; LOOPS.len()]> {
         self.program.become_version(Version::Plain)?;
         let calls: [u64; LOOPS.len()] = std::array::from_fn(|index| self.calls(index));

@@ -41,7 +41,7 @@ const FLAGS: [(char, Flag); 8] = [
 ];
 
 impl Modifiers {
-    /// Parses modifiers. Ignores perf's `P`, `S` and `W`.
+    /// Ignores perf's `P`, `S` and `W`.
     pub(super) fn read(text: &str) -> Result<Modifiers, CounterFault> {
         if text.is_empty() {
             return Err(CounterFault::ModifierMissing);

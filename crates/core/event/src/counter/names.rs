@@ -40,7 +40,6 @@ const SOFTWARE: &[(&str, u64)] = &[
     ("cgroup-switches", 11),
 ];
 
-/// Returns the number of a `PERF_COUNT_HW_CACHE_*` event.
 const fn cache(cache: u64, operation: u64, is_miss: bool) -> u64 {
     cache | operation << 8 | (is_miss as u64) << 16
 }

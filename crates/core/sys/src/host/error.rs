@@ -90,8 +90,7 @@ fn ptrace_hint() -> String {
     hint_of_reader(CapSet(held), in_first_user_namespace())
 }
 
-/// Returns the hint for a refused read. The reader must be of the same user, or hold cap_sys_ptrace in the other
-/// process's user namespace.
+/// The reader must be of the same user, or hold cap_sys_ptrace in the other process's user namespace.
 fn hint_of_reader(held: CapSet, is_in_first_user_namespace: bool) -> String {
     match (held.has(Cap::SysPtrace), is_in_first_user_namespace) {
         (false, _) => format!("run as the user of that process, or `{SETCAP}`"),

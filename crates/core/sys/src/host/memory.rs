@@ -31,7 +31,7 @@ impl Bounded {
     }
 }
 
-/// Ends tiptoe. Must not allocate, because the allocator calls this function.
+/// Must not allocate, because the allocator calls this function.
 #[cold]
 fn end() -> ! {
     const WHY: &[u8] =

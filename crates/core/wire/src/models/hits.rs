@@ -1,4 +1,4 @@
-//! Edge I has no mutant. Its loss would show only in a load of a later store, which loom never allows.
+//! Edge I has no mutant, for the reason in `ring.rs`.
 
 use std::vec::Vec;
 

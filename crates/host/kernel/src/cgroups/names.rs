@@ -49,7 +49,6 @@ impl Tree {
         self.root == ROOT
     }
 
-    /// Walks the mount point again, to find unreported changes.
     pub(super) fn visit_again(&mut self, root: &Path) {
         let now: Vec<(u64, PathBuf)> = cgroup::walk(root).collect();
         let there: BTreeSet<u64> = now.iter().map(|(id, _)| *id).collect();

@@ -1,5 +1,3 @@
-//! Opens sets of events in this machine's kernel.
-
 use super::*;
 
 fn groups(list: &str) -> Vec<Vec<Counter<'_>>> {

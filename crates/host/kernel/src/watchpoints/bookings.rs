@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 4096;
 const MOST_NAME: usize = 200;
 const MOST_OTHERS: usize = 64;
 
-/// This tiptoe's file, which is removed when this is dropped.
+/// This tiptoe's file.
 #[derive(Debug)]
 pub struct Booking {
     folder: OwnFolder,
@@ -40,7 +40,6 @@ impl Drop for Booking {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     pid: u32,
-    /// The watched process; `None` if whole CPUs are watched.
     watched: Option<u32>,
     names: Vec<String>,
 }
@@ -92,7 +91,6 @@ fn prefix() -> Option<String> {
 }
 
 impl Booking {
-    /// Returns living tiptoes' entries, and removes ended ones.
     fn others(&self, mine: &str, own: u32) -> Vec<Entry> {
         let names = self.folder.names().unwrap_or_default().into_iter();
         let names = names.filter_map(|name| {
@@ -127,7 +125,6 @@ impl Entry {
         }
     }
 
-    /// Returns the entry's lines: tiptoe's start, the watched process or 0, and the names.
     fn encode(&self, started: u128) -> String {
         let mut text = format!("{started}\n{}\n", self.watched.unwrap_or(0));
         for name in &self.names {
@@ -151,7 +148,6 @@ impl Entry {
     }
 }
 
-/// Fails if there are too few registers for all entries; the text names the holders.
 fn check(own: &Entry, others: &[Entry]) -> Result<(), String> {
     let reservations = (others.len() as u32 + 1) * REGISTERS;
     let geometry = Geometry::new(1, Registers::Mixed(REGISTERS), 2 * reservations);

@@ -12,7 +12,6 @@ use crate::Error;
 const BATCHES: usize = 7;
 const HITS: u64 = 30;
 
-/// Returns the cost, and whether this user may watch the kernel's accesses.
 pub(super) fn measure() -> Result<(Cost, bool), Error> {
     let word = AtomicU64::new(0);
     let at = stores_to(&word);

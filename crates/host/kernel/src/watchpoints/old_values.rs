@@ -64,7 +64,6 @@ pub(super) fn end_gap(
     Ok(())
 }
 
-/// Returns a variable's value; `None` if it is unreadable, or code.
 fn value(memory: &File, at: &Breakpoint) -> Option<u64> {
     let mut bytes = [0; 8];
     let part = bytes.get_mut(..usize::from(at.len))?;

@@ -22,7 +22,6 @@ pub(super) fn open(at: &Breakpoint, on: CountedOn, in_kernel: bool) -> Result<Pe
 }
 
 impl Opener<'_> {
-    /// Opens an enabled event, inherited by later threads.
     pub(super) fn open_inherited(&self, at: &Breakpoint, tid: u32) -> Result<PerfEvent, Error> {
         let event = PerfEvent::open_inherited_breakpoint(at, tid, self.in_kernel);
         let event = event.map_err(|error| refusal(error, at, CountedOn::Thread(tid)))?;

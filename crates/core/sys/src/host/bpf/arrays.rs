@@ -47,7 +47,7 @@ impl MappedArray {
         word.load(Ordering::Relaxed)
     }
 
-    /// Returns the words from `at` on, each read by [`MappedArray::word`].
+    /// Returns the words from `at` on.
     pub fn words<const COUNT: usize>(&self, at: usize) -> [u64; COUNT] {
         std::array::from_fn(|after| self.word(at + after))
     }

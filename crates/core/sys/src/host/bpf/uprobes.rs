@@ -25,7 +25,7 @@ pub struct UprobeCounters {
     program: OwnedFd,
     map: OwnedFd,
     counters: usize,
-    /// The number of possible CPUs. A lookup returns a value for each CPU.
+    /// The number of possible CPUs.
     cpus: usize,
 }
 

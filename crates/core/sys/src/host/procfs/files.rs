@@ -115,7 +115,7 @@ fn hold(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a path inside `root`. Neither links to `/` nor `..` lead out.
+/// Neither links to `/` nor `..` lead out.
 fn hold_below(root: &File, path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())

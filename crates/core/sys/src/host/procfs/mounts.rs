@@ -45,7 +45,6 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Returns whether another user serves, or may have served, an open file's file system.
 pub(super) fn is_foreign(held: &File, process: Process) -> bool {
     let uid = geteuid().as_raw();
     let tables = [process, Process::current()].map(|of| fs::read(of.path("mountinfo")));
@@ -69,7 +68,6 @@ struct FileLocation {
 }
 
 impl FileLocation {
-    /// Finds a file's mount and device without a request to the file system.
     fn of(held: &File) -> Option<FileLocation> {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", held.as_raw_fd())).ok()?;
         let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;

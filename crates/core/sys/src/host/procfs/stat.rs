@@ -79,7 +79,7 @@ impl Process {
     }
 }
 
-/// Returns a field. Counts from the last parenthesis, because the name, field 2, may contain parentheses.
+/// Counts from the last parenthesis, because the name, field 2, may contain parentheses.
 pub(super) fn field_of(stat: &[u8], field: usize) -> Option<u64> {
     let start = stat.iter().rposition(|b| *b == b')')? + 1;
     let text = std::str::from_utf8(stat.get(start..)?).ok()?;

@@ -40,12 +40,12 @@ pub struct Status {
     pub sig_ign: SignalSet,
     /// Signals with a handler.
     pub sig_cgt: SignalSet,
-    /// Whether the thread still has its memory, which it drops before it ends.
+    /// Whether the thread still has its memory.
     pub has_memory: bool,
 }
 
 impl Status {
-    /// Parses a status file. Fields that this kernel lacks stay 0.
+    /// Fields that this kernel lacks stay 0.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let mut status = Self::default();

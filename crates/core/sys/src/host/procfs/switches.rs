@@ -63,8 +63,7 @@ mod tests {
 
     #[test]
     fn sleeping_is_a_switch() {
-        // A child is measured, because this process loses the switches of other tests' ended threads. The child ends
-        // when its parent changes.
+        // A child is measured, because this process loses the switches of other tests' ended threads.
         const WHILE_CHILD: &str = "while read -r pid comm state parent rest < /proc/$$/stat && [ $parent = $PPID ] && \
                                    sleep 0.001; do :; done";
         let child = std::process::Command::new("sh")

@@ -238,7 +238,6 @@ fn attach(pid: u32) -> Command {
     attach
 }
 
-/// tiptoe must print one report or one error.
 #[test]
 #[ignore = "nightly: killed at many moments"]
 fn a_target_that_dies_on_the_way() {

@@ -41,7 +41,6 @@ fn waits_of_cpp_are_the_programs_own() {
     }
 }
 
-/// Only frames of the C and C++ runtimes may be skipped.
 #[test]
 fn a_librarys_waits_are_its_own() {
     let plugin = target("waits_plugin");

@@ -209,7 +209,7 @@ fn hijacked(pid: u32) -> Vec<i32> {
         .collect()
 }
 
-/// When the agent's thread changes its ids, the process becomes undumpable. The agent restores the former state.
+/// When the agent's thread changes its ids, the process becomes undumpable.
 #[test]
 fn a_program_that_may_not_be_dumped_stays_so() {
     let confined = ConfinedTarget::after("undumpable", Tiptoe::Runs);

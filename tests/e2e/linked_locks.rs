@@ -88,7 +88,7 @@ fn compare(times: impl Fn(&Value, &dyn Fn(&str) -> u64, u64)) {
     assert!(contended > 0, "no thread waited");
 }
 
-/// The library's futex words record no holder, so the report has wakers (`blame`).
+/// The library's futex words record no holder.
 #[test]
 fn the_wakers_of_a_named_lock_are_reported() {
     let run = traced(&[]);

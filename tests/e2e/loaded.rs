@@ -191,7 +191,6 @@ fn a_library_that_is_never_loaded_is_reported() {
     );
     let run = Probe::new(&["libnever.so:*", "main"]).run(&target("loads"), arguments);
     assert_eq!(run.good().count("main"), 1);
-    // A busy machine adds another note.
     assert!(
         notes(run.good()).contains("`libnever.so:*` matched nothing"),
         "{}",

@@ -15,7 +15,7 @@ use crate::returns_clock::{survives, survives_unrecorded};
 pub enum EndsRequest {
     Entries,
     Latency,
-    /// `uretprobe:` events, which count only returns.
+    /// `uretprobe:` events.
     Returns,
 }
 

@@ -47,8 +47,7 @@ fn the_environment_of_a_running_program_is_not_believed() {
     fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// Regression: the agent's thread kept two capabilities, a uid and groups. Any thread of the program could use them
-/// through the agent's thread.
+/// Regression: the agent's thread kept two capabilities, a uid and groups.
 #[test]
 fn the_agents_thread_holds_no_rights() {
     if !is_root() {

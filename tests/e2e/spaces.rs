@@ -88,8 +88,7 @@ fn empty_the_model(pid: u32) {
     emptied.expect("our own child's memory");
 }
 
-/// A trap that the model does not know is decided by the site's address. It must not be passed over, because the site
-/// may be the agent's own hook, as of sigaction(2) or fork(2).
+/// A trap must not be passed over, because the site may be the agent's own hook, as of sigaction(2) or fork(2).
 #[test]
 fn with_an_empty_model_each_trap_is_found_by_its_address() {
     let program = target("mappings");
@@ -163,8 +162,7 @@ fn moved(how: &str, is_at_least: bool) {
     check(how, run.good(), &run.expected(), is_at_least);
 }
 
-/// Regression: a page moved by mremap kept its patches, whose relative jumps then missed their targets, so the
-/// program got SIGSEGV.
+/// Regression: a page moved by mremap kept its patches, whose relative jumps then missed their targets.
 #[test]
 fn a_program_that_moves_probed_code_was_killed() {
     for how in ["move", "all", "keep", "inline"] {

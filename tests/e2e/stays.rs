@@ -55,7 +55,7 @@ const ARENA: u64 = 0x1_0000;
 const STACK: u64 = 0x1_0000;
 
 /// Regression: the agent's memory had the same addresses in every process, so an attacker could take over the agent's
-/// thread by two writes, without first learning an address.
+/// thread by two writes.
 #[test]
 fn nothing_of_the_agents_is_at_the_same_address_in_two_processes() {
     let program = target("hot");
@@ -179,8 +179,7 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread with equal ids. So such a process could read and write the memory of
-/// root's program through the agent's thread.
+/// Regression: a process may trace a thread with equal ids.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

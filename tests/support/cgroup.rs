@@ -14,7 +14,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup. Fails if the user may not make one.
+    /// Makes a cgroup.
     pub fn new() -> Result<Cgroup, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let root = keeper::cgroup_root().ok_or("no cgroups of version 2")?;

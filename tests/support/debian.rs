@@ -79,7 +79,7 @@ pub fn entered(root: &Path, program: &Path) -> Command {
     command
 }
 
-/// Returns a folder with these packages. Fails if they cannot be downloaded.
+/// Returns a folder with these packages.
 pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     made(name, release, |apt, _| {
         apt.download(packages);
@@ -87,7 +87,7 @@ pub fn unpacked(name: &str, release: &str, packages: &[&str]) -> Result<PathBuf,
     })
 }
 
-/// Returns a release's kernel. Fails if it cannot be downloaded.
+/// Returns a release's kernel.
 pub fn kernel(release: &str) -> Result<PathBuf, String> {
     let name = format!("{release}-kernel");
     let root = made(&name, release, |apt, _| {
@@ -102,7 +102,7 @@ pub fn kernel(release: &str) -> Result<PathBuf, String> {
         .ok_or("the package has no kernel".to_owned())
 }
 
-/// Returns a whole system with these packages. Fails if they cannot be downloaded.
+/// Returns a whole system with these packages.
 pub fn machine(release: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let debootstrap = installed("debootstrap").ok_or("there is no debootstrap")?;
     made(&format!("{release}-machine"), release, |apt, _| {

@@ -61,7 +61,7 @@ impl LoggedTiptoe {
         wait_until(words, LIMIT, || self.talk().contains(words));
     }
 
-    /// Waits for tiptoe's end. Returns its report.
+    /// Waits for tiptoe's end.
     pub fn finish(self) -> Report {
         let LoggedTiptoe {
             process,

@@ -248,13 +248,13 @@ impl AttachedTiptoe {
         self.ready.wait();
     }
 
-    /// Ends tiptoe as Ctrl-C does. Returns its report.
+    /// Ends tiptoe as Ctrl-C does.
     pub fn interrupt(self) -> Report {
         self.process.signal(libc::SIGINT);
         self.finish()
     }
 
-    /// Waits for tiptoe's end. Returns its report.
+    /// Waits for tiptoe's end.
     pub fn finish(self) -> Report {
         let (_, status) = self.process.finish();
         assert!(status.success(), "tiptoe ended with {status}");

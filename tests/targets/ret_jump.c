@@ -88,7 +88,6 @@ static void last(void) {
     jumps_last(NULL);
 }
 
-// gcc's built-in pair calls no library.
 static void *builtin_place[5];
 static __attribute__((noinline)) void builtin_jump(void) { __builtin_longjmp(builtin_place, 1); }
 static volatile int *volatile nowhere;

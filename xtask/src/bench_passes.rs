@@ -41,7 +41,7 @@ fn joined(old: &Value, passes: &[Value]) -> Option<Value> {
     Some(record)
 }
 
-/// Joins tables. Keeps the notes that most passes have. Drops the printed text (`lines`).
+/// Keeps the notes that most passes have. Drops the printed text (`lines`).
 fn table(passes: &[&Value]) -> Value {
     let list = |table: &Value, field: &str| table[field].as_array().cloned().unwrap_or_default();
     let (mut rows, mut notes): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());

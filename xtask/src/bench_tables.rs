@@ -426,7 +426,6 @@ mod tests {
         }));
     }
 
-    /// Both rows take 10 ns more in the second pass.
     #[test]
     fn passes_are_compared_pass_by_pass() {
         let run = RUN.replacen(r#""unit""#, r#""passes": [1309.2, 1319.2], "unit""#, 1);

@@ -37,7 +37,7 @@ pub fn is_rung(bells: &[Bell]) -> bool {
     bells.iter().any(rung)
 }
 
-/// Waits until any of the words changes; `false` if the kernel lacks futex_waitv.
+/// Returns `false` if the kernel lacks futex_waitv.
 fn wait_for_any(bells: &[Bell], limit: Duration) -> bool {
     const SIZE_U32: u32 = 2;
     let waits: Vec<BellWait> = bells

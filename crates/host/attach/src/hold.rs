@@ -41,7 +41,7 @@ impl Hold {
     }
 }
 
-/// Holds a command at exec. The calling thread becomes the tracer.
+/// The calling thread becomes the tracer.
 pub(crate) fn to_exec(started: StartedCommand) -> io::Result<Child> {
     seize(started.pid)?;
     proceed_to_exec(started)

@@ -267,7 +267,6 @@ impl Link {
         self.by_address(tiptoe_wire::Request::Resolve, resolvers)
     }
 
-    /// Returns a result for each record.
     fn ask_in_parts<T>(
         &self,
         request: tiptoe_wire::Request,
@@ -376,7 +375,6 @@ impl Link {
         self.unless_gone(self.ask(tiptoe_wire::Request::Go, 0))
     }
 
-    /// Ignores a failure if the target ended.
     fn unless_gone(&self, result: Result<(), AttachError>) -> Result<(), AttachError> {
         result.or_else(|error| {
             if self.has_lost_target() {

@@ -100,7 +100,7 @@ pub fn end_command(signal: i32) {
     unsafe { libc::kill(COMMAND.load(Relaxed).cast_signed(), signal) };
 }
 
-/// Returns whether a child has exited. Does not reap the child, whose CPU times must stay readable.
+/// Does not reap the child, whose CPU times must stay readable.
 pub(crate) fn has_exited(pid: u32) -> bool {
     matches!(stops::peek(pid, libc::WNOHANG), Ok(Stop::Ended) | Err(_))
 }

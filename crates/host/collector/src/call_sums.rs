@@ -12,7 +12,7 @@ pub fn add(sums: &mut [u64], words: &[u64]) {
 pub fn add_calls(sums: &mut [u64], own: &[u64]) {
     add(sums, own);
     correct(sums, own);
-    // PENDING is an index, so its sum means nothing. `correct` has counted the pending calls.
+    // PENDING is an index, so its sum means nothing.
     if let Some(pending) = sums.get_mut(words::PENDING as usize) {
         *pending = 0;
     }

@@ -1,6 +1,6 @@
-//! The only loop of a run. It calls an [`Instrument`], one way to count, until the targets end, the duration
-//! is over, or the user stops the run. All times are measured from the beginning of counting, by
-//! CLOCK_MONOTONIC ([`RunClock`]).
+//! The only loop of a run. It calls an [`Instrument`] until the targets end, the duration is over, or the
+//! user stops the run. All times are measured from the beginning of counting, by CLOCK_MONOTONIC
+//! ([`RunClock`]).
 //!
 //! A wait of the loop ends when a process ends, a signal arrives, or an agent (tiptoe's library in a target) rings;
 //! and when the instrument's next call, an interval's end or the run's end is due. INVARIANT: no wake-up is lost.

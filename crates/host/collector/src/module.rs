@@ -81,7 +81,7 @@ pub struct Module {
     pub is_program: bool,
 }
 
-/// The parsed files of a run, by device and inode.
+/// The parsed files of a run.
 #[derive(Default)]
 pub struct Cache(HashMap<FileKey, Option<Rc<Object>>>);
 
@@ -375,7 +375,7 @@ fn listed_path(line: &[u8]) -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Caches files that were read before a command began and are mapped now. Returns their number.
+    /// Caches files that were read before a command began and are mapped now.
     pub fn adopt(&mut self, before: &[Module], maps: &[Mapping]) -> usize {
         let here = |module: &&Module| {
             let path = module.path.canonicalize().ok();

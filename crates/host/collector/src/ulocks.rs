@@ -398,7 +398,6 @@ pub fn add(all: &mut Locks, more: Locks) {
 }
 
 impl Waits {
-    /// Returns whether any wait was not timed.
     fn is_sampled(&self) -> bool {
         self.timed.saturating_add(self.left) < slept(self.calls, self.at_once, self.other)
     }

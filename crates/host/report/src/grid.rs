@@ -158,7 +158,6 @@ impl Grid {
         lines
     }
 
-    /// Returns the names of what folded rows omit.
     fn folded_parts(&self, widths: &[usize], name_width: Option<usize>) -> Vec<&'static str> {
         let has_tails = self.cells().any(|row| !row.tail.is_empty());
         let tail = (has_tails && name_width.is_none()).then_some(self.tail);
@@ -341,7 +340,6 @@ pub(crate) fn common_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) ->
         .unwrap_or_default()
 }
 
-/// Returns the prefix that all names share, if there is one.
 pub(crate) fn shared<'a>(mut prefixes: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
     let first = prefixes.next()?;
     first.filter(|_| prefixes.all(|prefix| prefix == first))

@@ -24,7 +24,7 @@ pub(crate) struct HeatScale {
 }
 
 impl HeatScale {
-    /// Returns a table's scale; `None` if no row has a time above 0 ns.
+    /// `None` if no row has a time above 0 ns.
     pub(crate) fn of<'a>(
         rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,
     ) -> Option<HeatScale> {
@@ -49,7 +49,7 @@ impl HeatScale {
         format!("{from} to {to}; --histograms draws each row)")
     }
 
-    /// Returns a row's line; empty if there is no scale, or the row has no times.
+    /// Empty if there is no scale, or the row has no times.
     pub(crate) fn cell(
         scale: Option<HeatScale>,
         row: Option<&Histogram>,
@@ -83,7 +83,6 @@ impl HeatScale {
     }
 }
 
-/// Returns the bucket of a coarser scale that contains `bucket`.
 fn coarser(bucket: i64, from: u8, to: u8) -> i64 {
     // The shift is limited, because a shift by 64 would overflow; 62 already turns every bucket into 0 or -1.
     bucket >> from.saturating_sub(to).min(62)

@@ -115,7 +115,7 @@ impl Options {
         at_most(self.top.unwrap_or(DEFAULT_HISTOGRAMS), len)
     }
 
-    /// Returns the scale of a table's heat lines; `None` if histograms are drawn or no row has times.
+    /// `None` if histograms are drawn or no row has times.
     pub(crate) fn heat<'a>(
         &self,
         rows: impl Iterator<Item = Option<&'a Histogram>> + Clone,

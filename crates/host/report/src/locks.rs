@@ -198,7 +198,7 @@ fn table(by: &str, rows: &[&Lock], options: &Options) -> Vec<String> {
     grid.lines(options)
 }
 
-/// Returns the lines below a row. A folded row has only the line of [`blame`].
+/// A folded row has only the line of [`blame`].
 fn below(row: &Lock, options: &Options) -> Vec<LineBelow> {
     if options.is_folded {
         return blame(row, options)

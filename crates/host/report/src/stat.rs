@@ -26,7 +26,7 @@ const NAME: usize = 32;
 /// The width to which a metric is padded before a spread or a share of time, if rows have no limit.
 const METRIC: usize = 32;
 
-/// Returns the whole report. It has no table if intervals were already printed.
+/// The report has no table if intervals were already printed.
 pub(crate) fn text(session: &Session, stat: &Stat, options: &Options) -> String {
     let mut text = String::new();
     if stat.intervals.is_none() {
@@ -111,8 +111,7 @@ struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Returns the layout. Columns are as wide as in `perf stat`; if a terminal limits the rows, as wide as their
-    /// widest cell.
+    /// Columns are as wide as in `perf stat`; if a terminal limits the rows, as wide as their widest cell.
     fn of<'a>(
         counts: &[Count],
         at: &'a str,
@@ -159,7 +158,7 @@ fn rows(counts: &[Count], shared: &GroupedCounts, layout: &Layout) -> String {
     heading.into_iter().chain(rows).collect()
 }
 
-/// Returns a row. If it is too wide, it is wrapped from the name on.
+/// If a row is too wide, it is wrapped from the name on.
 fn count_line(count: &Count, shared: &GroupedCounts, layout: &Layout) -> String {
     let cpu = count
         .cpu

@@ -61,8 +61,8 @@ impl Whole {
         }
     }
 
-    /// Returns the mark of an event's share. An exact count has `<=` if another count is a lower bound, because the
-    /// true sum of all counts is then larger.
+    /// An exact count has `<=` if another count is a lower bound, because the true sum of all counts is then
+    /// larger.
     fn share_mark(&self, event: &Event) -> &'static str {
         let own = count_mark(event);
         let other_bounds = self.bound_count - usize::from(own == AT_LEAST);
@@ -94,7 +94,7 @@ fn count_mark(event: &Event) -> &'static str {
 struct SharedHeading<'a> {
     /// The beginning of all names, such as `uprobe:redis-server:`.
     prefix: &'a str,
-    /// Whether the agent or the kernel counted; `None` if events differ.
+    /// `None` if events differ.
     via: Option<&'static str>,
 }
 

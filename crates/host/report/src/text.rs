@@ -128,7 +128,7 @@ fn histograms(session: &Session, options: &Options) -> Vec<Vec<String>> {
     waits.chain(locks).chain(calls).collect()
 }
 
-/// Returns the report of one moment. It has no cost, because nothing was patched or stopped.
+/// The report has no cost, because nothing was patched or stopped.
 fn now_report(session: &Session, now: &Now, options: &Options) -> String {
     let targets: Vec<String> = session.targets.iter().map(process).collect();
     let heading = format!("{}: now", targets.join(", "));

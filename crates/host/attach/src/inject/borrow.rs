@@ -43,8 +43,7 @@ pub(super) struct BorrowedThread {
     /// When tiptoe began to stop the thread.
     pub since: Instant,
     pub home: u64,
-    /// The address and old bytes of the [`Cave`] (where the stub starts), which tiptoe must restore if the stub
-    /// cannot.
+    /// The address and old bytes of the [`Cave`], which tiptoe must restore if the stub cannot.
     pub cave: Option<(u64, Vec<u8>)>,
 }
 
@@ -383,7 +382,7 @@ fn robust_list(tid: u32) -> Option<u64> {
     (result == 0 && head != 0).then_some(head)
 }
 
-/// Returns whether libc made this thread. libc puts a thread's robust list inside the thread's control block.
+/// libc puts a thread's robust list inside the thread's control block.
 fn is_known_to_libc(tid: u32, fs_base: u64) -> bool {
     const CONTROL_BLOCK: u64 = 4096;
     robust_list(tid).is_some_and(|head| head.wrapping_sub(fs_base) < CONTROL_BLOCK)

@@ -3,8 +3,7 @@
 //! If a thread blocks a trap's signal and hits the trap, the kernel kills the process. So the agent (tiptoe's
 //! library) hooks the calls that change masks. The hooks leave these signals unblocked, and record in a word of the
 //! thread which signals the thread *believes* to block. [`Masks::free_all`] unblocks the signals before the first
-//! trap byte, while all threads are stopped and the calls are hooked. [`Masks::give_back`] later blocks what each
-//! thread believes to block.
+//! trap byte, while all threads are stopped and the calls are hooked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

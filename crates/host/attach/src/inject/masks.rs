@@ -64,8 +64,8 @@ impl Words {
         true
     }
 
-    /// Returns whether libc laid out a block. libc's blocks contain their own address. An unreadable block counts as
-    /// laid out, because an ending thread may have lost its block.
+    /// libc's blocks contain their own address. An unreadable block counts as laid out, because an ending thread may
+    /// have lost its block.
     fn is_laid_out(&self, process: &Process, block: u64) -> bool {
         let mut words = [[0; 8]; 3];
         if process.read(block, words.as_flattened_mut()).is_err() {

@@ -90,7 +90,7 @@ pub struct Inject<'a> {
     pub agent: &'a [u8],
     /// The entry's offset in the agent: `extern "C" fn(data_fd: i32, plan_fd: i32) -> i64`.
     pub entry_offset: u64,
-    /// Returns whether the process already contains an agent. If so, no second agent is loaded.
+    /// Returns whether the process already contains an agent.
     pub resident: &'a dyn Fn() -> Resident,
     /// Bytes of the data segment.
     pub data_size: u64,

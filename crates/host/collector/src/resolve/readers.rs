@@ -43,7 +43,7 @@ impl<'m> Readers<'m> {
         }
     }
 
-    /// Returns how a function's return address is read; `None` if nothing reads that address.
+    /// `None` if nothing reads the function's return address.
     pub fn why(&self, module: &Module, function: &Function) -> Option<Reason> {
         let mut known = module.object.read_returns.borrow_mut();
         let look = || self.look(module, function);

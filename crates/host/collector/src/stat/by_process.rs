@@ -23,7 +23,6 @@ pub(super) struct ByProcess {
     tasks: Rc<RefCell<ProcessTasks>>,
     /// perf's events; `None` if fields give all counts.
     set: Option<CounterSet>,
-    /// The requested events.
     columns: Vec<Column>,
     start: Instant,
 }
@@ -56,8 +55,7 @@ impl ByProcess {
                 tasks.borrow_mut().reset(whom)?;
                 tasks.clone()
             }
-            // Loading fails without rights, or if the kernel's `task_struct` lacks a field. perf's events may count
-            // there.
+            // Loading fails without rights, or if the kernel's `task_struct` lacks a field.
             None => match ProcessTasks::load(whom) {
                 Ok(Some(tasks)) => Rc::new(RefCell::new(tasks)),
                 _ => return Ok(None),

@@ -316,7 +316,6 @@ pub(super) fn unit(counter: &Counter<'_>) -> String {
     }
 }
 
-/// Returns the groups without the events for which `is_left_out` returns true.
 pub(super) fn without<'c>(
     groups: &[Vec<Counter<'c>>],
     is_left_out: impl Fn(&Counter<'c>) -> bool,

@@ -29,7 +29,7 @@ enum Job {
     Pass,
 }
 
-/// Puts the cost of a run, if counting cost anything. `groups` are the events that the kernel exchanged at `switches`.
+/// `groups` are the events that the kernel exchanged at `switches`.
 pub(super) fn put(
     request: &Request<'_>,
     groups: &[Vec<Counter<'_>>],
@@ -109,8 +109,8 @@ fn add_runs(sum: &mut u64, mean_ns: &mut f64, runs: u64, ns: f64) {
     };
 }
 
-/// Returns the cost of all timed runs. The call of the BPF program takes about as long as the reading of the clock that
-/// a timed run includes, so the call is not added.
+/// The call of the BPF program takes about as long as the reading of the clock that a timed run includes, so the call
+/// is not added.
 ///
 /// Rounds over all tasks take time of tiptoe's own thread, which only the whole system's time includes.
 fn timed(stat: &Stat, is_of_all: bool) -> Cost {

@@ -117,7 +117,7 @@ impl Sums {
         Ok(Sums(rows))
     }
 
-    /// Adds the rows of a cgroup. Each cgroup must have its own `number`.
+    /// Each cgroup must have its own `number`.
     pub(super) fn add(&mut self, of_cgroup: Sums, number: u64, name: &str) {
         self.0.extend(of_cgroup.0.into_iter().map(|row| EventSum {
             key: CountKey {

@@ -42,8 +42,7 @@ struct EarlyWait {
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach. Earlier switches do not count, because the
-    /// attach wakes the thread.
+    /// The thread's context switches at the first look after the attach.
     switches: Option<u64>,
     is_on: bool,
 }

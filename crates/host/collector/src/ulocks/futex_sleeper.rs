@@ -17,7 +17,7 @@ pub(super) struct FutexSleeper {
 }
 
 impl FutexSleeper {
-    /// Returns the futex call in which a thread waits; `None` if the thread does not wait, or has ended.
+    /// `None` if the thread waits in no futex call, or has ended.
     pub(super) fn read(process: Process, tid: u32) -> Result<Option<FutexSleeper>, Error> {
         let pid = process.pid();
         match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {

@@ -94,7 +94,7 @@ impl AccessRow<'_> {
         }
     }
 
-    /// Returns the thread that made the accesses; `None` if there were several.
+    /// `None` if several threads made the accesses.
     fn tid(&self, tid: u32) -> Option<u32> {
         let mut tids = self.rows.iter().map(|row| row.tid);
         let first = tids.next().flatten()?;

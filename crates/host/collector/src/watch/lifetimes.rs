@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::words::session_target;
 
 impl WatchedVariable {
-    /// Returns why the variable no longer exists. `None` if it exists, or the process is ending or runs another
-    /// program.
+    /// `None` if the variable exists, or the process is ending or runs another program.
     fn removal_reason(&self, target: &Target) -> Option<VariableEnd> {
         if self
             .of_thread

@@ -31,7 +31,7 @@ impl Owner {
         Ok(Owner { tid, started })
     }
 
-    /// Returns whether the thread has ended. A process's first thread exists as long as the process.
+    /// A process's first thread exists as long as the process.
     pub(super) fn has_ended(&self, process: Process) -> bool {
         Owner::of(process, self.tid).ok() != Some(*self)
     }

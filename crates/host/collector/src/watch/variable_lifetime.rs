@@ -15,7 +15,7 @@ impl VariableLifetime {
         self.ended.is_some()
     }
 
-    /// Returns whether the variable is removed, which takes two misses in a row.
+    /// Returns whether the variable is removed.
     pub(super) fn look(&mut self, is_there: bool, now: Duration) -> bool {
         if is_there {
             self.seen = now;

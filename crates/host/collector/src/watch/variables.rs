@@ -78,7 +78,7 @@ impl Target {
             return Err(Error::SharedByThreads(names.collect()));
         }
         for (index, place) in places.iter().enumerate() {
-            // Two variables must not share an address, which identifies hits.
+            // Two variables must not share an address.
             let mut others = places[..index].iter();
             if let Some(same) = others.find(|other| other.is_where(place)) {
                 let (one, other) = (same.name.clone(), place.name.clone());
@@ -215,7 +215,6 @@ impl WatchedVariable {
         self.access == Access::Execute
     }
 
-    /// After the variable's end, the breakpoint is at an unmapped address.
     pub(super) fn watchpoint(&self) -> Watchpoint {
         Watchpoint {
             name: self.name.clone(),

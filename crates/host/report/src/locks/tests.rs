@@ -256,7 +256,7 @@ fn estimates_are_marked() {
     assert!(notes[0].starts_with(note), "{notes:?}");
 }
 
-/// Returns a report of `waits` locks with waits, and of `none` locks whose calls never slept.
+/// The calls of `none` locks never slept.
 fn shown(waits: u64, none: u64, top: Option<usize>) -> String {
     let of = |name: &str, at: u64, slept: u64| Lock {
         slept,

@@ -206,8 +206,7 @@ fn not_counted(dropped: &Dropped) -> NoteLine<'static> {
     warning(format!("{events} not counted: {reason}"))
 }
 
-/// Returns the note on waits that outlasted the trace. This is no warning, because some waits are in progress whenever
-/// a trace ends.
+/// This note is no warning, because some waits are in progress whenever a trace ends.
 fn unfinished(count: u64) -> Option<NoteLine<'static>> {
     let was = if count == 1 { "was" } else { "were" };
     (count > 0).then(|| {
@@ -304,7 +303,6 @@ fn of_watch(watch: &Watch, notes: &mut Vec<NoteLine<'static>>) {
     notes.extend(reservations(watch));
 }
 
-/// Returns the note on breakpoints of threads.
 fn placement(form: &Placement) -> Option<NoteLine<'static>> {
     let attached = form.attached?;
     let threads = counted(attached.threads.into(), "thread");

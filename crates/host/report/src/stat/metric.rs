@@ -118,8 +118,7 @@ impl<'a> GroupedCounts<'a> {
         group.into_iter().flatten().copied()
     }
 
-    /// Returns a count's metric; `None` if the event was not counted, or the count to compare with is missing or
-    /// 0.
+    /// `None` if the event was not counted, or the count to compare with is missing or 0.
     pub(super) fn metric(&self, count: &Count) -> Option<Metric> {
         if count.state != CountState::Counted {
             return None;

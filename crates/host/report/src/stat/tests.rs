@@ -137,7 +137,6 @@ fn lines_of_several_runs_lacked_a_column() {
     assert!(lines.iter().map(columns).all(|count| count == 8), "{text}");
 }
 
-/// A separator in a cgroup's name would split the name.
 #[test]
 fn a_field_that_holds_the_separator_is_quoted() {
     let mut stat = stat();

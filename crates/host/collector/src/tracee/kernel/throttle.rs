@@ -108,7 +108,6 @@ impl Account {
         }
     }
 
-    /// Returns the probes to close and to open.
     fn settle(&mut self, now: Instant, used: Duration, counts: Vec<u64>) -> ThrottleStep {
         let passed = now.saturating_duration_since(self.at);
         let ran = used.saturating_sub(self.used).as_nanos() as f64;

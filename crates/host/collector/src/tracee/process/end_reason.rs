@@ -21,7 +21,7 @@ impl TracedProcess {
         now.is_ok_and(|now| now.differs(&self.presence.program))
     }
 
-    /// Returns a note that the trace ended; `None` if the last note had the same cause.
+    /// `None` if the last note had the same cause.
     pub fn trace_end(&self, cause: EndCause) -> Option<ProcessNote> {
         let is_new = self.reported.trace.replace(Some(cause)) != Some(cause);
         is_new.then(|| ProcessNote::TraceEnded {

@@ -60,9 +60,8 @@ impl AgentPresence {
             .as_ref()
     }
 
-    /// Returns whether the process runs another program than the traced program. An exec ends the agent's thread and
-    /// removes its memory; an exit leaves no memory at all. Reads the maps twice, because a reading during an exit
-    /// may lack only the agent's memory.
+    /// An exec ends the agent's thread and removes its memory; an exit leaves no memory at all. Reads the maps
+    /// twice, because a reading during an exit may lack only the agent's memory.
     pub fn has_execed(&self, target: &Attached) -> bool {
         let Some(tid) = self.thread else {
             return false;

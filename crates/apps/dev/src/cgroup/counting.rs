@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tiptoe_event::{Counter, counter_groups};
 use tiptoe_kernel::cgroups::ExtraCounts;
@@ -87,6 +89,14 @@ impl Counting {
         cgroups: usize,
         program: u32,
     ) -> Result<Counting, Error> {
+        if matches!(
+            case,
+            CountingCase::Off
+                | CountingCase::TiptoeOfProcesses
+                | CountingCase::Tiptoe { events: 0 }
+        ) {
+            wait_for_hooks();
+        }
         Ok(match case {
             CountingCase::Off => Counting::Off,
             CountingCase::System => {
@@ -147,10 +157,31 @@ impl Counting {
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        if let Counting::Bpftrace(child) = self {
-            let _ = child.kill();
-            let _ = child.wait();
+        match self {
+            Counting::Bpftrace(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Counting::Sets(_) | Counting::Tiptoe { .. } => {
+                *last_events() = Some(Instant::now());
+            }
+            Counting::Off | Counting::Processes(_) => {}
         }
+    }
+}
+
+/// When perf's events were closed for the last time.
+fn last_events() -> MutexGuard<'static, Option<Instant>> {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until perf's events do not slow switches down any more: the kernel calls its hooks at switches for a second
+/// after the last event was closed.
+fn wait_for_hooks() {
+    const HOOKS: Duration = Duration::from_millis(1100);
+    if let Some(last) = *last_events() {
+        std::thread::sleep(HOOKS.saturating_sub(last.elapsed()));
     }
 }
 

@@ -252,7 +252,7 @@ fn nothing_is_counted_before_the_delay_is_over() {
     assert!(notes.contains("before its delay was over"), "{notes}");
 }
 
-/// The rate after the switch-off is unknown.
+/// The rate after the switch-off is unknown, so the count must not be scaled.
 #[test]
 fn the_count_of_a_switched_off_trap_was_scaled() {
     let report = within_budget("tiny", "1000000");

@@ -119,7 +119,7 @@ fn a_borrowed_thread_may_jump_out_of_a_handler_or_end() {
     }
 }
 
-/// A stopped tiptoe still owns the shared memory.
+/// A stopped tiptoe still owns the shared memory, so the agent must keep the probes.
 #[test]
 fn a_stopped_tiptoe_keeps_its_probes() {
     let (mut process, site) = busy();

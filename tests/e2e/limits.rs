@@ -118,7 +118,7 @@ fn the_agent_leaves_the_program_all_threads_that_it_may_start() {
     by_kernel(&user, &target("hot"), FUNCTIONS, "RLIMIT_NPROC");
 }
 
-/// mlockall(MCL_FUTURE) locks later mappings.
+/// mlockall(MCL_FUTURE) locks later mappings, so the agent must unlock its own memory.
 #[test]
 fn the_agents_memory_stays_unlocked_with_mlockall() {
     let waiting = WaitingTarget::through(&["env"], &target("locked"), &["5000"]);

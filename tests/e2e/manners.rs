@@ -128,7 +128,7 @@ fn the_agent_is_not_listed_among_the_programs_libraries() {
 }
 
 /// Regression: after a thread had set its own thread-local block, generated code used the block's first word as
-/// libc's pointer.
+/// libc's pointer. The agent must remove its patches before a thread sets the block.
 #[test]
 fn a_thread_with_storage_of_its_own_is_left_alone() {
     let program = target("own_storage");

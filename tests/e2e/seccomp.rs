@@ -72,7 +72,7 @@ fn a_program_may_sandbox_itself_while_traced() {
     }
 }
 
-/// With TSYNC, seccomp(2) confines all threads at once.
+/// With TSYNC, seccomp(2) confines all threads at once, so the agent's thread must have ended.
 #[test]
 fn a_program_may_sandbox_all_of_its_threads_while_traced() {
     for filter in ["strict", "kill", "mild"] {

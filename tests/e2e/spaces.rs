@@ -162,7 +162,8 @@ fn moved(how: &str, is_at_least: bool) {
     check(how, run.good(), &run.expected(), is_at_least);
 }
 
-/// Regression: a page moved by mremap kept its patches, whose relative jumps then missed their targets.
+/// Regression: a page moved by mremap kept its patches, whose relative jumps then missed their targets, so the
+/// program got SIGSEGV.
 #[test]
 fn a_program_that_moves_probed_code_was_killed() {
     for how in ["move", "all", "keep", "inline"] {

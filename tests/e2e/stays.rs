@@ -179,7 +179,8 @@ fn only_what_security_md_lists_remains_in_a_program() {
     assert!(waiting.finish().1.success());
 }
 
-/// Regression: a process may trace a thread with equal ids.
+/// Regression: a process may trace a thread with equal ids. So such a process could read and write the memory of
+/// root's program through the agent's thread.
 #[test]
 fn no_process_has_the_ids_of_the_agents_thread() {
     if !is_root() {

@@ -155,7 +155,7 @@ fn the_address_of_an_ended_variable_was_taken() {
     });
 }
 
-/// Another object may later get the address.
+/// Another object may later get the address, so an access by `free` must be reported.
 #[test]
 fn a_freed_object_is_reported() {
     on(EVERY, |via| {

@@ -189,7 +189,8 @@ fn threads_are_watched_if_a_cpu_has_no_free_register() {
     assert!(why.contains("no debug register is left on cpu 0"), "{why}");
 }
 
-/// Regression: no holder of a register was named, because the kernel does not report which program holds one.
+/// Regression: no holder of a register was named, because the kernel does not report which program holds one. A
+/// killed tiptoe must hold nothing.
 #[test]
 fn the_watch_of_another_tiptoe_is_named() {
     let Some(_turn) = turn() else { return };
@@ -272,7 +273,7 @@ fn the_variable_of_one_thread() {
     });
 }
 
-/// Other threads reuse an ended thread's memory.
+/// Other threads reuse an ended thread's memory, and their stores must not count.
 #[test]
 fn a_thread_that_ends_ends_only_the_watch_of_its_variable() {
     on(EVERY, |via| {

@@ -266,7 +266,7 @@ fn runs_have_their_own_cgroups() {
     }
 }
 
-/// tiptoe has no room for all these cgroups.
+/// tiptoe has no room for all these cgroups, but the sums must include each.
 #[test]
 #[ignore = "nightly: thousands of cgroups"]
 fn thousands_of_tasks_start_and_end() {

@@ -1,4 +1,5 @@
-//! Keeps the addresses of sessions' data segments (shared memory): two ranges, used in turn.
+//! Keeps the addresses of sessions' data segments (shared memory): two ranges, used in turn. Once a thread has seen a
+//! range, the range is never unmapped.
 //!
 //! A thread may be preempted for any time between reading the address of its slab (block of counters) and counting
 //! there. So a segment's addresses stay mapped for ever. When a session closes, private memory replaces its segment,

@@ -67,7 +67,7 @@ pub fn read_words<const COUNT: usize>(address: u64) -> Option<[u64; COUNT]> {
     read_directly(address, words.as_flattened_mut()).then(|| words.map(u64::from_ne_bytes))
 }
 
-/// Writes within one page.
+/// Writes within one page. A page that is not writable is code, and becomes writable for this copy.
 fn write_in_page(address: u64, bytes: &[u8]) -> bool {
     let from = bytes.as_ptr() as usize;
     // SAFETY: as in `SelfMemory::write`.

@@ -147,7 +147,7 @@ fn patience(phase: Phase) -> [Option<Duration>; 2] {
 
 fn end(signal: i32, notes: NotesTo) -> ! {
     // Release: pairs with the Acquire in `stay_if_ending`. A thread that sees the killed command must also see this
-    // flag.
+    // flag; otherwise it would report a failure.
     IS_ENDING.store(true, Ordering::Release);
     // With `-o` nothing is printed, because stderr belongs to the command.
     let is_due = Phase::now() == Phase::Preparing && notes == NotesTo::Stderr;

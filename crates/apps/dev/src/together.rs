@@ -85,7 +85,7 @@ impl Work {
         self.lived.as_nanos() as f64
     }
 
-    /// Returns the part of the threads' time in which they slept.
+    /// Returns the part of the threads' time in which they slept. A thread that is ready but has no CPU does not sleep.
     pub(crate) fn asleep(&self) -> f64 {
         let awake = self.cpu + self.queued;
         self.lived.saturating_sub(awake).as_nanos() as f64 / self.lived_ns().max(1.0)

@@ -15,6 +15,7 @@ use tiptoe_stack::compile::{MAX_CIE, Reader, Section, each_description};
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) size: u64,
+    /// Whether the code is a signal trampoline, whose description may start a byte early.
     pub(crate) is_signal_trampoline: bool,
     pub(crate) is_inside_function: bool,
     pub(crate) is_unwinder: bool,

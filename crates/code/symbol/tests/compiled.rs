@@ -319,6 +319,7 @@ fn a_debug_link_of_the_programs_own_name_finds_the_debug_file() {
     assert_eq!(image.find("local").unwrap()[0].source, Source::DebugFile);
 }
 
+/// A file without section headers can be run, so its exports and imports must be found as the loader finds them.
 #[test]
 fn a_file_without_section_headers_has_its_dynamic_symbols() {
     for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {

@@ -132,7 +132,8 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Many symbols share one long name.
+/// Many symbols share one long name. The time must be proportional to the file's length, not to the number of symbols
+/// times the name's length.
 #[test]
 fn overlapping_names_have_a_budget() {
     let bytes = many_symbols_one_name(50_000, 1 << 20);

@@ -6,7 +6,7 @@
 //! - [`RwLock`]: for readers that cannot repeat a read.
 //! - [`Shards`]: a reader-writer lock whose readers share no word.
 //! - [`ThreadLock`]: if a thread holds it for life, the kernel releases it when the thread has ended.
-//! - [`Pool`]: blocks of words that are never reused as anything else.
+//! - [`Pool`]: blocks of words that are never reused as anything else, so that an old index still refers to a block.
 //!
 //! Comments cite an ordering by the letter of its edge:
 //!

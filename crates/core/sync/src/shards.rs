@@ -172,7 +172,7 @@ fn lock_slow<W: Wait>(word: &AtomicU64, wait: &W) -> u64 {
     });
     if !is_taken {
         // Acquire: pairs with `unlock` (edge H). The word becomes `AWAITED` even if this thread takes the shard,
-        // because other threads may be parked.
+        // because other threads may be parked, and must be woken at the release.
         while word.swap(AWAITED, Ordering::Acquire) != FREE {
             wait.park(word, AWAITED);
         }

@@ -1,4 +1,4 @@
-//! A lock that a thread may hold for life.
+//! A lock that a thread may hold for life. The kernel releases it once the thread has ended.
 //!
 //! The word is the thread's id. The kernel stores it when clone(2) creates the thread (CLONE_PARENT_SETTID), and clears
 //! it when the thread has ended (CLONE_CHILD_CLEARTID). So a free word proves that the thread writes nothing more.

@@ -1,6 +1,7 @@
 //! Reserves debug registers (*slots*), without system calls, before an event is opened.
 //!
-//! Requests for tasks run concurrently; Linux before 6.1 has one mutex around all slots of a machine.
+//! Requests for tasks run concurrently; Linux before 6.1 has one mutex around all slots of a machine. A request for a
+//! CPU runs beside tasks' requests, unless it must be checked again (rule 4).
 //!
 //! *Rule*: a request is granted if on every CPU that it covers `CPU-wide slots + slots of the task + requested slots <=
 //! all slots`. For a CPU-wide request, the task is the one that holds most slots on that CPU. Slots of different tasks

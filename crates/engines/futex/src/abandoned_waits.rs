@@ -1,4 +1,5 @@
-//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out.
+//! Counts waits that never returned, because the thread was cancelled or a signal handler jumped out. No hook runs
+//! after such a wait, so its end is unknown.
 
 use tiptoe_wire::futex::entry;
 

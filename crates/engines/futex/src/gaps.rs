@@ -65,6 +65,7 @@ impl<'a> Gaps<'a> {
         }
     }
 
+    /// Returns whether the next wait is timed, unless a signal handler waits before it.
     #[inline(always)]
     pub(crate) fn is_next_timed(&self) -> bool {
         self.0.load(WAITS as usize) + 1 >= self.0.load(NEXT as usize)

@@ -23,7 +23,8 @@ pub struct Lock {
     pub class: TypeId,
     /// The lock's depth: see [`lock_nested`](crate::MutexExt::lock_nested).
     pub depth: u8,
-    /// The call that takes or releases the lock; a line in lock_api when a guard is dropped.
+    /// The call that takes or releases the lock; a line in lock_api when a guard is dropped, because a destructor does
+    /// not know its caller.
     pub site: &'static Location<'static>,
 }
 

@@ -349,7 +349,8 @@ fn a_foreign_trap_inside_is_left_where_it_is() {
     }
 }
 
-/// Before [`rearm`], no thread may run a mix in a [`guarded`] window.
+/// The kernel restores the file's first byte; the rest of our jump stays. Before [`rearm`], no thread may run a mix in
+/// a [`guarded`] window.
 #[test]
 fn a_removed_foreign_trap_is_followed_by_rearming() {
     let disarms = |memory: &Memory, site: &Site| disarm(memory, &[*site])[0] == Outcome::Done;

@@ -1,7 +1,7 @@
 //! Sets of perf events on CPUs, cgroups, processes, threads, or a command from its exec on.
 //!
-//! An event that this machine lacks, or that does not fit into its group, is omitted. Later threads inherit events;
-//! their counts are added when they exit.
+//! An event that this machine lacks, or that does not fit into its group, is omitted. Each event has a descriptor per
+//! CPU or thread. Later threads inherit events; their counts are added when they exit.
 
 use std::fs::File;
 use std::io;

@@ -65,7 +65,8 @@ impl ProcessProbes {
         Ok((this, refused))
     }
 
-    /// Returns the links' other places, which did not count while they were linked again.
+    /// Closes the links of these places. Arms the links' other places again and returns these other places, which did
+    /// not count meanwhile.
     pub(crate) fn close(
         &mut self,
         probes: &[KernelProbe],

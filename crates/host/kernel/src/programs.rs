@@ -225,7 +225,7 @@ pub(crate) fn cpus<Words: Pod>(bpf: &Ebpf) -> Result<Vec<Words>, Error> {
     Ok(cpus.get(&0, 0).map_err(failed)?.to_vec())
 }
 
-/// Returns how often the kernel did not run a program.
+/// Returns how often the kernel did not run a program, because another already ran on that CPU.
 pub(crate) fn missed(program: &Program) -> u64 {
     let Ok(fd) = program.fd() else {
         return 0;

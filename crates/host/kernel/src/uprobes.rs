@@ -7,7 +7,9 @@
 //! | perf events, `threads` module | Linux 4.17, `CAP_SYS_ADMIN` | the threads that exist at the opening |
 //!
 //! Perf events are used only if the kernel lacks BPF links to uprobes or forbids them, or the main thread has exited.
-//! Any other failure of BPF is reported, because perf events miss later threads.
+//! Any other failure of BPF is reported, because perf events miss later threads. Perf events must not be inherited.
+//! At the target's clone(2) the kernel would read the probe's path again, from the target's memory, and fail with
+//! EFAULT (seen on Linux 6.18).
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -207,6 +207,7 @@ impl Watchpoints {
         self.insert("variables", at.address, variable)
     }
 
+    /// Limits a window to as many hits as take `ns`, at least one.
     fn allow(&mut self, ns: Option<u64>) -> Result<(), Error> {
         let hits = ns.map(|ns| (ns as f64 / self.hit_cost.ns.max(1.0)).max(1.0) as u64);
         self.set_window(ALLOWED, hits.unwrap_or(0))?;

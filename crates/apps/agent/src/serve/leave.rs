@@ -90,8 +90,9 @@ fn armed(shared: &Shared) -> impl Iterator<Item = (usize, Site)> {
         .filter_map(|index| Some((index, shared.table.site(index)?)))
 }
 
-/// Removes the hooks and gives the signals back ([`signals`], steps 5 to 7). `reblock` makes tiptoe stop all threads
-/// and block the signals in the kernel's masks, and returns whether the threads stay stopped until `answer`.
+/// Removes the hooks and gives the signals back, after the last probe was removed. The guards must be last
+/// ([`signals`], steps 5 to 7). `reblock` makes tiptoe stop all threads and block the signals in the kernel's masks,
+/// and returns whether the threads stay stopped until `answer`.
 pub fn settle(shared: &Shared, reblock: impl FnOnce() -> OtherThreads, answer: impl FnOnce()) {
     signals::wait_until_none_pending();
     let text = SelfMemory::open();

@@ -126,6 +126,7 @@ impl Case {
         same.iter().find(of_its_size).copied()
     }
 
+    /// Returns whether the case uses the kernel's probes, which the kernel may refuse.
     pub(super) fn is_kernels(self) -> bool {
         matches!(self, Case::Kernel | Case::KernelReturn)
     }

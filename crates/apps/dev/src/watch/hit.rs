@@ -165,6 +165,7 @@ fn measure(case: HitCase, workshop: &Workshop, stores: u64) -> Result<f64, Error
         }
         HitCase::Gdb => {
             let gdb = OtherWatcher::gdb(&mut program, address, workshop.folder())?;
+            // The wall time is measured, because the program does not run while gdb handles a store.
             let ns = program.ask(&format!("stops {}", (stores / 20).max(10)))?;
             // The program must end before gdb, because without gdb the next store would kill it.
             drop(program);

@@ -6,7 +6,8 @@ use crate::demangle::{demangle, is_mangled, shown, squeeze};
 use crate::image::Image;
 use crate::tables::Variable;
 
-/// Returns the symbols with this linker name, else with this demangled name, each address once.
+/// Returns the symbols with this linker name, else with this demangled name, each address once. In a loose fit a
+/// demangled name need only end with the given name.
 pub(super) fn named<'i>(image: &'i Image, name: &Name, fit: NameMatch) -> Vec<&'i Variable> {
     if name.file.is_some() {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! The entries of debug information, and their references to each other.
+//! The entries of debug information, and their references to each other. The bytes may be hostile, so a
+//! [`ReadBudget`] pays for each entry.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};

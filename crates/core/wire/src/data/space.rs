@@ -35,7 +35,7 @@ const KEPT_LEN: usize = 37;
 const UNPATCHED: usize = 40;
 const MOST_UNPATCHED: usize = 10;
 
-/// Results of reading the list of mappings. Hostile input.
+/// Results of reading the list of mappings. Hostile input, because the traced program can write this memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
     /// How often the list was read.

@@ -1,4 +1,4 @@
-//! Edge I has no mutant, for the reason in `ring.rs`.
+//! Edge I has no mutant. Its loss would show only in a load of a later store, which loom never allows.
 
 use std::vec::Vec;
 

@@ -85,6 +85,7 @@ fn waits_for_a_signal_still_get_it() {
     assert_eq!(got, (i64::from(libc::SIGUSR2), 0));
 }
 
+/// A signal that arrives while the thread runs injected code must interrupt the program's call.
 #[test]
 fn a_signal_during_the_injection_is_not_lost() {
     let (agent, _) = agent();

@@ -55,7 +55,8 @@ impl ByProcess {
                 tasks.borrow_mut().reset(whom)?;
                 tasks.clone()
             }
-            // Loading fails without rights, or if the kernel's `task_struct` lacks a field.
+            // Loading fails without rights, or if the kernel's `task_struct` lacks a field. perf's events may count
+            // there.
             None => match ProcessTasks::load(whom) {
                 Ok(Some(tasks)) => Rc::new(RefCell::new(tasks)),
                 _ => return Ok(None),

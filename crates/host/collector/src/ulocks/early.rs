@@ -42,7 +42,8 @@ struct EarlyWait {
     before: Duration,
     first: Instant,
     last: Instant,
-    /// The thread's context switches at the first look after the attach.
+    /// The thread's context switches at the first look after the attach. Earlier switches do not count, because the
+    /// attach wakes the thread.
     switches: Option<u64>,
     is_on: bool,
 }

@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(held.replace(&hit(899, 0, false), Some(4)), None);
         let later = hit(1_000 + 2 * DELAY_NS, 0, false);
         assert_eq!(held.replace(&later, Some(6)), Some(5));
+        // The read may have included this store, whose hit was recorded late.
         let mut held = read;
         assert_eq!(held.replace(&later, Some(5)), None);
         let mut held = read;

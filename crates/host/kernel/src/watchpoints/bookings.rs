@@ -23,7 +23,7 @@ const MOST_BYTES: usize = 4096;
 const MOST_NAME: usize = 200;
 const MOST_OTHERS: usize = 64;
 
-/// This tiptoe's file.
+/// This tiptoe's file, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Booking {
     folder: OwnFolder,

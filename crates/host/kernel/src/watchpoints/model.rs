@@ -159,7 +159,7 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory.
+    /// Whether `new` was read from memory, where another thread may have stored meanwhile.
     pub is_read_from_memory: bool,
     /// The row's key.
     pub key: WatchKey,

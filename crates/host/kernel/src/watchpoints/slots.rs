@@ -62,7 +62,7 @@ impl Watch {
 }
 
 impl Slots {
-    /// `threads` is 0 for events of CPUs.
+    /// `threads` is 0 for events of CPUs. One register is left to debuggers, unless `takes_all`.
     pub(super) fn new(
         cpus: u32,
         threads: u32,

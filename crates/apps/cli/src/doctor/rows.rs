@@ -225,10 +225,7 @@ fn paranoid(can: &Capabilities, grant: Grant) -> CheckResult {
     match can.perf_event_paranoid {
         None => CheckResult::ok(name, "this kernel has no perf events")
             .no(Instrument::Watch, "no kernel watchpoints")
-            .no(
-                Instrument::Stat,
-                "no events of perf, only what BPF programs read of processes",
-            )
+            .no(Instrument::Stat, "no events of perf")
             .fix("a kernel with CONFIG_PERF_EVENTS"),
         Some(level) if free => CheckResult::ok(name, format!("{level}, overruled by capabilities")),
         Some(level @ ..=0) => CheckResult::ok(name, format!("{level}: all processes and CPUs")),
@@ -238,10 +235,7 @@ fn paranoid(can: &Capabilities, grant: Grant) -> CheckResult {
             .fix(grant.command()),
         Some(level) => CheckResult::ok(name, format!("{level}: nothing for ordinary users"))
             .no(Instrument::Watch, "no kernel watchpoints")
-            .no(
-                Instrument::Stat,
-                "no events of perf, only what BPF programs read of processes",
-            )
+            .no(Instrument::Stat, "no events of perf")
             .fix(grant.command()),
     }
 }
@@ -277,10 +271,7 @@ fn software(can: &Capabilities, grant: Grant) -> CheckResult {
     match can.software_counters {
         Ok(()) => CheckResult::ok(name, "CPU time, faults, switches, migrations"),
         Err(e) => CheckResult::ok(name, e.to_string())
-            .no(
-                Instrument::Stat,
-                "no events of perf, only what BPF programs read of processes",
-            )
+            .no(Instrument::Stat, "no events of perf")
             .fix(grant.or(e, "a kernel with CONFIG_PERF_EVENTS")),
     }
 }

@@ -10,23 +10,6 @@
 #include "cgroups_slots.h"
 #include "task_fields.h"
 
-/* A task's last charge, and the cgroup to charge next. */
-struct tiptoe_known {
-	struct tiptoe_charged charged;
-	u64 id;
-	u32 slot;
-	u32 is_ending;
-};
-
-/* Tasks by their address, from birth until their memory is freed. */
-struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, 1);
-	UINT(map_flags, NO_PREALLOC);
-	TYPE(key, u64);
-	TYPE(value, struct tiptoe_known);
-} known SEC(".maps");
-
 /* The charged switches of each CPU's idle task. */
 struct {
 	UINT(type, MAP_ARRAY);
@@ -80,8 +63,7 @@ INLINE struct tiptoe_known *known_of(struct task_struct *task, struct tiptoe_rou
 		return own;
 	begin_with(&new, task);
 	now_in(&new, id);
-	if (bpf_map_update_elem(&known, &address, &new, ANY))
-		__sync_fetch_and_add(&round->no_room, 1);
+	record(task, &new, round);
 	return bpf_map_lookup_elem(&known, &address);
 }
 
@@ -126,18 +108,14 @@ int born(u64 *args)
 {
 	struct task_struct *child = (void *)args[1];
 	struct tiptoe_round *round = round_of_all();
-	u64 began = bpf_ktime_get_ns(), address = (u64)child;
-	struct tiptoe_known new = {}, *old;
+	u64 began = bpf_ktime_get_ns();
+	struct tiptoe_known new = {};
 
 	if (!round)
 		return 0;
-	/* If an ending task is still recorded at this address, its memory was freed without a run of `ended`. */
-	old = bpf_map_lookup_elem(&known, &address);
-	if (old && old->is_ending)
-		__sync_fetch_and_add(&round->lost, 1);
+	forget_former(child, round);
 	now_in(&new, cgroup_of(child));
-	if (bpf_map_update_elem(&known, &address, &new, ANY))
-		__sync_fetch_and_add(&round->no_room, 1);
+	record(child, &new, round);
 	note_run(round, began);
 	return 0;
 }

@@ -8,21 +8,6 @@
  */
 #include "task_fields.h"
 
-/* A counted task's last charge. */
-struct tiptoe_known {
-	struct tiptoe_charged charged;
-	u64 is_ending;
-};
-
-/* Counted tasks by their address, until their memory is freed. */
-struct {
-	UINT(type, MAP_HASH);
-	UINT(max_entries, 1);
-	UINT(map_flags, NO_PREALLOC);
-	TYPE(key, u64);
-	TYPE(value, struct tiptoe_known);
-} known SEC(".maps");
-
 /*
  * The ids of the wanted processes: of running ones until the first round over all tasks has recorded their
  * threads, of a command from then on until its exec.
@@ -65,14 +50,6 @@ INLINE int is_wanted(struct task_struct *task)
 	u32 process = READ(task, tgid);
 
 	return bpf_map_lookup_elem(&wanted, &process) != 0;
-}
-
-INLINE void record(struct task_struct *task, const struct tiptoe_known *new, struct tiptoe_round *round)
-{
-	u64 address = (u64)task;
-
-	if (bpf_map_update_elem(&known, &address, new, ANY))
-		__sync_fetch_and_add(&round->no_room, 1);
 }
 
 INLINE void charge_task(struct tiptoe_known *own, struct task_struct *task)
@@ -154,8 +131,11 @@ int born(u64 *args)
 	u64 began = bpf_ktime_get_ns();
 	struct tiptoe_known new = {};
 
+	if (!round)
+		return 0;
+	forget_former(child, round);
 	/* The first round may not have recorded the parent yet. */
-	if (!round || (!known_of(parent) && !is_wanted(parent)))
+	if (!known_of(parent) && !is_wanted(parent))
 		return 0;
 	record(child, &new, round);
 	note_run(round, began);

@@ -39,6 +39,23 @@ struct {
 	TYPE(value, u64);
 } begun SEC(".maps");
 
+/* A task's last charge and, for cgroups, where to charge it next. */
+struct tiptoe_known {
+	struct tiptoe_charged charged;
+	u64 id;
+	u32 slot;
+	u32 is_ending;
+};
+
+/* Counted tasks by their address, until their memory is freed. */
+struct {
+	UINT(type, MAP_HASH);
+	UINT(max_entries, 1);
+	UINT(map_flags, NO_PREALLOC);
+	TYPE(key, u64);
+	TYPE(value, struct tiptoe_known);
+} known SEC(".maps");
+
 /* The state of a reaped task. */
 #define EXIT_DEAD 16
 
@@ -56,6 +73,27 @@ INLINE struct tiptoe_round *round_of_all(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&rounds, &zero);
+}
+
+INLINE void record(struct task_struct *task, const struct tiptoe_known *new, struct tiptoe_round *round)
+{
+	u64 address = (u64)task;
+
+	if (bpf_map_update_elem(&known, &address, new, ANY))
+		__sync_fetch_and_add(&round->no_room, 1);
+}
+
+/* Forgets the former task at a new task's address, whose memory was then freed without a run of `ended`. */
+INLINE void forget_former(struct task_struct *born, struct tiptoe_round *round)
+{
+	u64 address = (u64)born;
+	struct tiptoe_known *old = bpf_map_lookup_elem(&known, &address);
+
+	if (!old)
+		return;
+	if (old->is_ending)
+		__sync_fetch_and_add(&round->lost, 1);
+	bpf_map_delete_elem(&known, &address);
 }
 
 /* Counts a run of a program, and its time. */

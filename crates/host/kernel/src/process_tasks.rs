@@ -22,7 +22,7 @@ use crate::refusal::bpf_refusal;
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!("../bpf/process_tasks.bpf.o");
 const LOAD: &str = "load the BPF programs that count for processes";
 /// The words of a record of the map `known`.
-const KNOWN: usize = 6;
+const KNOWN: usize = 7;
 const RENAMED: [&str; 3] = ["renamed", "task", "task_rename"];
 const SWITCHED: [&str; 3] = ["switched", "sched", "sched_switch"];
 

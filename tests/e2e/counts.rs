@@ -154,8 +154,11 @@ fn constructors_of_libraries_count() {
     let rpath = format!("-Wl,-rpath,{}", folder().display());
     let flags = [early.to_str().expect("text"), &rpath];
     let program = target_with("constructors", &flags).expect("it builds");
-    let run = Probe::new(&["libearly.so:early_work", "own_work"]).run(&program, &[]);
-    run.good().assert_exact(&run.expected());
+    for via in ["agent", "kernel"] {
+        let probe = Probe::new(&["libearly.so:early_work", "own_work"]);
+        let run = probe.with(&["--via", via]).run(&program, &[]);
+        run.good().assert_exact(&run.expected());
+    }
 }
 
 #[test]

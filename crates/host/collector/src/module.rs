@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -97,9 +98,10 @@ impl Object {
             error,
         };
         let file = File::open(path).map_err(|error| failed(error.into()))?;
+        let metadata = file.metadata().map_err(|error| failed(error.into()))?;
+        let device = metadata.dev();
+        let key = (libc::major(device), libc::minor(device), metadata.ino());
         let source = TargetFiles::new(Process::current(), path);
-        // The key is never compared, because no process maps this file.
-        let key = (0, 0, 0);
         Object::read(file, key, source).map_err(failed)
     }
 

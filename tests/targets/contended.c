@@ -243,8 +243,8 @@ static void *contend(void *number) {
     for (atomic_fetch_add(&started, 1); atomic_load(&started) < THREADS;) sched_yield();
     uint64_t done = 0;
     for (; done < atomic_load(&last); done++) {
-        // Threads may wait for each other in a round, so all must end after the same round. It is the first
-        // thread's current round, because no waiting thread can be ahead of it.
+        // In some kinds the threads of a round wait for each other, so all must end after the same round. The first
+        // thread chooses its current round, which the others cannot have finished without it.
         if (me == 0 && atomic_load(&stopped)) atomic_store(&last, done + 1);
         call(me);
     }
@@ -260,7 +260,7 @@ int main(int argc, char **argv) {
     rounds = number(argc, argv, 2, 1);
     atomic_store(&last, rounds ? rounds : UINT64_MAX);
     if (argc > 3 && strcmp(argv[3], "seccomp") == 0) under_seccomp();
-    // Creating a priority-inheriting lock makes a futex call, so locks are created while calls are counted.
+    // Creating a priority-inheriting lock makes a futex call, which the test expects among the counted ones.
     wait_for_start(argc, argv);
 #ifdef __GLIBC__
     CHECK(mallopt(M_ARENA_MAX, 1) == 1);

@@ -118,8 +118,8 @@ struct Measured {
     range: RangeInclusive<f64>,
 }
 
-/// Compares two runs of one machine. Returns whether at least 9 of 10 medians are within each other's intervals,
-/// and a text that lists the others. Fails if a run cannot be read, or if no row is in both.
+/// Compares two runs of one machine, row by row: is each run's median within the other's interval? Returns whether this
+/// holds for at least 9 of 10 rows, and a text that lists the others. Fails if a run cannot be read, or if no row is in both.
 pub fn compare(one: &str, other: &str) -> Result<(bool, String), String> {
     let run = |machine: &str| read(&format!("docs/costs/{machine}.json"));
     compared(&run(one), &run(other))
@@ -322,7 +322,7 @@ fn the_row<'a>(rows: &'a [Value], conditions: &Conditions) -> Result<Option<&'a 
     }
 }
 
-/// Formats a number with the decimals that its spread needs, otherwise with three digits.
+/// Formats a number with the decimals that its spread needs. A number without a spread gets three digits.
 fn with_spread(value: f64, spread: Option<f64>, sign: &str) -> String {
     let places = match spread.filter(|spread| *spread > 0.0) {
         Some(3.0..) => 0,

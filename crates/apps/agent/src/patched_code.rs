@@ -2,8 +2,8 @@
 //! because its jump is relative, and the trap handler looks patches up by address. So code that mremap(2) moves gets
 //! its original bytes back before the call returns. tiptoe is notified that hits of probes there are not counted.
 //!
-//! So that malloc's calls of mremap stay cheap, ranges without a site (patched place) are excluded first. Unpatched
-//! sites are ignored, because the program's data may be at a closed library's site.
+//! So that malloc's calls of mremap stay cheap, ranges without a site (a place to patch) are excluded first. Sites that
+//! are not patched now are ignored: after dlclose(3) the program's data may be at a library's former sites.
 
 use core::ops::Range;
 
@@ -51,8 +51,8 @@ pub fn moved_by(call: &Call) -> Option<Range<u64>> {
 #[cold]
 #[inline(never)] // so that the callers' other paths need no stack for the patcher's buffers
 pub fn make_move(frame: &Frame, code: &Range<u64>) -> i64 {
-    // Linux before 6.17 moves a range only if it is one mapping. This call joins patched pages, which tiptoe made
-    // mappings of their own, with their neighbours.
+    // Linux before 6.17 moves a range only if it is one mapping, but tiptoe gave each patched page a flag that makes it a
+    // mapping of its own. If the whole range has this flag, it is one mapping again.
     memory::split_mapping(code.start as usize, code.end as usize);
     let result = program_call::perform(nr::MREMAP, frame);
     if let Ok(at) = u64::try_from(result)
@@ -111,7 +111,8 @@ fn restore_at(at: u64, code: &Range<u64>, is_gone: bool) {
     memory.sync();
 }
 
-/// Reports to tiptoe a range of patched code that was moved, mapped a second time, or mapped anew.
+/// Reports to tiptoe a range of patched code that was moved, mapped at a second address, or replaced by a new mapping of
+/// its file.
 pub fn note(code: Range<u64>) {
     if let Some(data) = shared::at_home().and_then(Shared::data) {
         data.put_unpatched(code);

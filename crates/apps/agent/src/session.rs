@@ -1,10 +1,10 @@
 //! Begins and ends the state of a session, one period of tracing.
 //!
 //! The thread that tiptoe borrows, or a command's first thread, begins a session ([`crate::entry`]). The agent's thread
-//! ends the session, or a thread of the program if the agent's thread cannot start again in a new namespace. All these
-//! threads hold [`Shared`]'s lock. The agent's thread holds the lock until the kernel has ended that thread. So no
-//! former session's thread exists when the next session begins. A forked child ends its copy of the session without the
-//! lock.
+//! usually ends the session. When the program changes its namespaces, the agent's thread must start again; if it
+//! cannot, a thread of the program ends the session. Each thread holds [`Shared`]'s lock while it begins or ends a
+//! session. The agent's thread keeps the lock until the kernel has ended that thread, so no former session's thread
+//! exists when the next session begins. A forked child ends its copy of the session without the lock.
 
 use tiptoe_sys::raw::Errno;
 
@@ -31,7 +31,8 @@ pub fn end(shared: &Shared) {
     shared.close_session();
 }
 
-/// Ends a session whose agent's thread could not be started, so that no thread has its shared memory's addresses.
+/// Ends a session in which the agent's thread could not be started. The session's shared memory can be unmapped at
+/// once, because no thread uses it.
 pub fn give_up(shared: &Shared) {
     end_records();
     shared.drop_session();

@@ -3,8 +3,8 @@
 //! A displacement's byte on a head must fault, whatever follows. 19 bytes raise SIGILL and leave the instruction
 //! pointer at the byte. Two other bytes trap, but are not used:
 //! - `F1` (`int1`) leaves the instruction pointer after the byte, but under KVM on AMD at the byte.
-//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe on such a head is removed in any process, the kernel
-//!   writes the file's byte into our displacement in all processes with uprobes in that file.
+//! - `CC` (`int3`) belongs to the kernel's uprobes. When a uprobe is removed in any process, the kernel writes the file's
+//!   byte over a `CC` at that place in all processes with uprobes in that file, even if the `CC` is ours.
 //!
 //! If an instruction of two or more bytes began at the jump's last byte, the patch may write `FF` after the jump. Then
 //! five more values of the last byte fault.
@@ -20,9 +20,9 @@ const FIRSTS: &[u8] = &[0x8c, 0x8d, 0x8e, 0xfe, 0xff];
 
 pub(crate) const SECOND: u8 = 0xff;
 
-/// Top bytes of displacements, each a band of 16 MiB, in the order tried. After the bands below the jump follow the
-/// bands above it, from the top down, because the heap grows up from the program. The last five trap only with a second
-/// byte.
+/// Top bytes of displacements, each a band of 16 MiB, in the order tried. The last five trap only with a second byte. Of
+/// the others, the bands below the jump come first. Then come the bands above it, the highest first, because the heap
+/// grows up from the program.
 pub(crate) const BANDS: [u8; 24] = [
     0xea, 0xd6, 0xd4, 0xce, 0x9a, 0x82, 0x61, 0x60, 0x3f, 0x37, 0x2f, 0x27, 0x1f, 0x1e, 0x17, 0x16,
     0x0e, 0x07, 0x06, 0xff, 0xfe, 0x8e, 0x8d, 0x8c,
@@ -113,7 +113,8 @@ impl Displacement {
         Displacement(bytes)
     }
 
-    /// Keeps only the displacements from `origin` to places where `len` bytes touch the fewest cache lines, if any.
+    /// Keeps only the displacements from `origin` to places where `len` bytes touch no more cache lines than `len` bytes
+    /// must. If there are none, keeps all.
     pub(crate) fn on_few_lines(mut self, origin: u64, len: u64) -> Displacement {
         let fits = |byte: u8| {
             let start = origin.wrapping_add(byte.into()) % LINE;

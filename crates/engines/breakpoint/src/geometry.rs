@@ -2,7 +2,7 @@
 //! the tasks under one lock.
 //!
 //! ```text
-//! header | shards: lock, free entries, counters, histograms | their buckets | CPUs | entries
+//! header | heads of shards: lock, free entries, counters, histograms | hash buckets of shards | CPUs | entries
 //! ```
 
 use crate::request::Kind;
@@ -22,7 +22,8 @@ const LINE: usize = 16;
 
 pub(crate) mod header {
     use super::LINE;
-    /// The most CPU-wide slots of any CPU, by register file. Alone in its line, because each task's request reads it.
+    /// For each register file: the CPU-wide slots in use on the CPU that has the most. Alone in its line, because each
+    /// task's request reads it.
     pub(crate) const WIDEST: usize = 0;
     pub(crate) const BACKEND: usize = LINE;
     pub(crate) const FRESH: usize = LINE + 1;
@@ -35,7 +36,8 @@ pub(crate) mod head {
     /// The first free entry's index plus one. The word before is the lock.
     pub(crate) const FREE: usize = 1;
     pub(crate) const STATS: usize = 2;
-    /// For each register file: the most slots for all CPUs that any task has, then the histogram of tasks.
+    /// For each register file: the largest number of slots that one task has, then how many tasks have each number of
+    /// slots. Slots that a task reserved on only one CPU do not count.
     pub(crate) const FILES: usize = STATS + super::stats::WORDS;
     pub(crate) const FILE: usize = 1 + super::MAX_SLOTS as usize;
 }
@@ -68,7 +70,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry for CPUs numbered from 0; `None` if a number is 0 or too large. `reservations`, the limit,
+    /// Returns the geometry for `cpus` CPUs; `None` if an argument is 0 or too large. `reservations`, the limit,
     /// should be twice the expected number, because a request that finds its shard full locks all shards.
     pub fn new(cpus: u32, registers: Registers, reservations: u32) -> Option<Geometry> {
         let (fewest, most) = match registers {

@@ -110,7 +110,7 @@ fn by_threads(
     Ok(())
 }
 
-/// Measures stores that `tiptoe watch` counts. `ask` lets each thread make this number of stores.
+/// Measures stores that `tiptoe watch` counts. `ask(program, n)` lets each thread make `n` stores.
 fn watched(
     program: &mut Program,
     address: u64,

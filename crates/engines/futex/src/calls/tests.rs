@@ -161,7 +161,8 @@ fn hand_overs_of_another_lock_hid_the_holder() {
             thread.history().push(lock, &hand_over);
         }
     };
-    // The lock fills the ring before the wait. A lock of another family fills it during the wait.
+    // The lock's hand-overs fill a ring before the wait. During the wait, those of another lock fill it. `ring` returns a
+    // lock's ring and its family; the other lock has the same ring, but is of another family.
     many(0x1000);
     thread.begins(&call(WAIT, 5), MUTEX, || 1000, |_| 1);
     let (of_ring, of_family) = ring(0x1000);

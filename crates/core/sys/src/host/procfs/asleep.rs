@@ -18,12 +18,12 @@ const PROCESSOR: usize = 39;
 const CHARGED: &str = "se.exec_start";
 
 impl Process {
-    /// Returns a thread's stack pointer, unless the thread runs or is in a page fault.
+    /// Returns a thread's stack pointer, unless the thread runs.
     pub fn thread_stack_pointer(self, tid: u32) -> Result<Option<u64>> {
         Ok(self.thread_pointers(tid)?.map(|[stack, _]| stack))
     }
 
-    /// Returns a thread's instruction pointer, unless the thread runs or is in a page fault.
+    /// Returns a thread's instruction pointer, unless the thread runs.
     pub fn thread_instruction_pointer(self, tid: u32) -> Result<Option<u64>> {
         Ok(self
             .thread_pointers(tid)?

@@ -15,8 +15,9 @@ use crate::tracee::TracedProcess;
 
 impl InProcess {
     /// Returns the events that another tracer probes as well. While that tracer's trap covers our patch, a hit counts
-    /// only if the tracer then runs our patch. If the tracer's probe was removed and our patch with it, the patch is
-    /// restored. A trap inside our jump changes the jump's target, so such a jump is removed.
+    /// only if that tracer executes the bytes below its trap, which are our jump. If the tracer's probe was removed and
+    /// our patch with it, the patch is restored. A trap inside our jump changes the jump's target, so such a jump is
+    /// removed.
     pub fn foreign(&self, process: &TracedProcess) -> Vec<&str> {
         let later = &self.patches.later;
         later

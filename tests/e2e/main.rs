@@ -33,6 +33,7 @@ mod install;
 mod kernel_budget;
 mod killed;
 mod klock;
+mod launchers;
 mod limits;
 mod linked_locks;
 mod loaded;

@@ -22,6 +22,14 @@ pub struct Common {
     #[arg(long, value_name = "NAME", conflicts_with = "cmd")]
     pub comm: Option<String>,
 
+    /// Trace the program of this name that CMD starts
+    ///
+    /// For commands that start another program: env, sudo, a shell script, a version manager's shim, make. NAME is that
+    /// program's file name or path. The first process that runs it is traced, from before its code runs.
+    #[arg(long, value_name = "NAME", requires = "cmd",
+          conflicts_with_all = ["pids", "comm", "all"])]
+    pub exec: Option<OsString>,
+
     /// Stop after this time: 2, 1.5s, 500ms, 3m
     ///
     /// CMD continues, and the report is printed when CMD ends.

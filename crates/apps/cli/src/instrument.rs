@@ -65,6 +65,7 @@ impl InstrumentRun {
         let request = Request {
             via: common.via,
             budget: common.limit(),
+            exec: common.exec.clone(),
             ..request(target.clone(), options)
         };
         Ok((run, request))

@@ -1,10 +1,10 @@
 //! One process to be traced: a running process, or a command that tiptoe started and may still keep from running.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use tiptoe_sys::host::{Error as SysError, Process};
 
 use crate::end_check;
 use crate::error::AttachError;
-use crate::hold::{self, Hold};
+use crate::hold::Hold;
+use crate::launch::{Launch, launch};
 use crate::link::Link;
 use crate::phase::{has_exited, set_command};
-use crate::preload::{self, AgentDescriptors, StartedCommand};
+use crate::preload::{self, AgentDescriptors, AgentEntries, StartedCommand};
 use crate::ready::CountedProcess;
 
 const ENDING: Duration = Duration::from_secs(1);
@@ -64,14 +65,15 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. With `passed`, the
-    /// command will load the agent.
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. The command inherits the
+    /// descriptors in `passed`. With `entries`, it will load the agent.
     pub fn start(
         program: &Path,
         command: &[OsString],
         passed: Option<AgentDescriptors>,
+        entries: Option<&AgentEntries>,
     ) -> Result<Attached, AttachError> {
-        let started = preload::start(program, command, passed);
+        let started = preload::start(program, command, passed, entries);
         let started = started.map_err(|why| cannot_run(&words(command), why))?;
         let name = program.file_name().unwrap_or(&command[0]);
         let mut attached = Attached::to(started.pid)?;
@@ -84,18 +86,72 @@ impl Attached {
 
     /// Starts a command without an agent. The command's first word names the file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
-        Attached::start(&preload::find_program(&command[0])?, command, None)
+        Attached::start(&preload::find_program(&command[0])?, command, None, None)
     }
 
-    /// Lets a command call exec, and stops it before any of its code has run. The calling thread becomes the
-    /// command's tracer, and must be the thread that calls [`Attached::release`].
+    /// Lets a command call exec, and stops it before any of its code has run.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
-        self.proceed(|started| hold::to_exec(started).map(Hold::AtExec))
+        self.launch(None).map(drop)
     }
 
-    /// Lets a command call exec. If the command has an agent, the agent then holds the command; otherwise the command
-    /// runs.
+    /// Lets a command run until it, or a process that it starts, calls exec of the program `name`, a file name or a path.
+    /// Stops that process before any of the program's code has run; from then on it is this `Attached`'s process.
+    /// Returns the program's path. Fails if the command and its descendants end before.
+    pub fn hold_at_program(&mut self, name: &OsStr) -> Result<PathBuf, AttachError> {
+        self.launch(Some(name))
+    }
+
+    fn launch(&mut self, name: Option<&OsStr>) -> Result<PathBuf, AttachError> {
+        let started = match self.hold.take() {
+            Some(Hold::BeforeExec(started)) => started,
+            other => {
+                self.hold = other;
+                return Ok(PathBuf::new());
+            }
+        };
+        let launched = launch(started, name.map(OsStr::to_owned));
+        let held = match launched.map_err(|why| cannot_run(&self.command, why))? {
+            Launch::Held(held) => held,
+            Launch::Ended(status, ran) => {
+                return Err(AttachError::NeverRan {
+                    word: self.command.first().cloned().unwrap_or_default(),
+                    name: name.unwrap_or_default().to_string_lossy().into_owned(),
+                    status,
+                    ran: ran.join(", "),
+                });
+            }
+        };
+        if held.pid != self.process.pid() {
+            self.process = Process::new(held.pid)?;
+            self.handle = pidfd(held.pid);
+            self.cpu_last.set(Duration::ZERO);
+            self.mark();
+        }
+        self.hold = Some(Hold::AtExec(held.child, held.tracer));
+        self.comm = self.process.comm().unwrap_or_default();
+        Ok(held.path)
+    }
+
+    /// Makes a program that is held at its exec call exec again, and then load the agent from inherited descriptors. If
+    /// this fails, it is still held at the first exec.
+    pub fn exec_with_agent(&self, entries: AgentEntries) -> Result<(), AttachError> {
+        let Some(Hold::AtExec(_, tracer)) = &self.hold else {
+            return Ok(());
+        };
+        if !entries.are_open_in(self.process.pid()) {
+            return Err(AttachError::DescriptorsClosed);
+        }
+        let done = tracer.exec_again(entries);
+        done.map_err(AttachError::NoSecondExec)
+    }
+
+    /// Lets a command call exec, or continue after it. If the command has an agent, the agent then holds the command;
+    /// otherwise the command runs.
     pub fn hold_in_agent(&mut self) -> Result<(), AttachError> {
+        self.hold = match self.hold.take() {
+            Some(Hold::AtExec(child, _)) => Some(Hold::InAgent(child)),
+            other => other,
+        };
         self.proceed(|started| started.proceed().map(Hold::InAgent))?;
         self.comm = self.process.comm().unwrap_or_default();
         Ok(())
@@ -108,10 +164,8 @@ impl Attached {
 
     /// Lets a held command begin.
     pub fn release(&mut self) -> Result<(), AttachError> {
-        match (&self.hold, &self.link) {
-            (Some(Hold::AtExec(_)), _) => hold::detach(self.process.pid())?,
-            (Some(Hold::InAgent(_)), Some(link)) => link.go()?,
-            _ => {}
+        if let (Some(Hold::InAgent(_)), Some(link)) = (&self.hold, &self.link) {
+            link.go()?;
         }
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
         self.retired = None;
@@ -133,14 +187,26 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns whether tiptoe started this process.
+    /// Returns whether tiptoe started this process, or its ancestor.
     pub fn is_command(&self) -> bool {
         self.hold.is_some()
+    }
+
+    /// Returns whether this is a process that a command started. Its parent may wait for it at once, and then its CPU time
+    /// can no longer be read.
+    pub fn is_descendant(&self) -> bool {
+        let pid = self.process.pid();
+        self.hold.as_ref().is_some_and(|hold| !hold.is_of(pid))
     }
 
     /// Returns whether this is a command that tiptoe still holds.
     pub fn is_held(&self) -> bool {
         !matches!(self.hold, None | Some(Hold::Nothing(_)))
+    }
+
+    /// Returns whether this is a command that has not called exec.
+    pub fn is_before_exec(&self) -> bool {
+        matches!(self.hold, Some(Hold::BeforeExec(_)))
     }
 
     /// Returns the handle of a command that has called exec.
@@ -192,7 +258,7 @@ impl Attached {
     /// Returns whether the process has ended, even if its parent has not waited for it.
     pub fn has_ended(&self) -> bool {
         let pid = self.process.pid();
-        match self.is_command() {
+        match self.is_command() && !self.is_descendant() {
             true => has_exited(pid),
             false => end_check(pid)(),
         }
@@ -221,15 +287,27 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        if self.is_held()
-            && let Some(child) = self.child()
-        {
+        if !self.is_held() || self.is_before_exec() {
+            return;
+        }
+        if let Some(handle) = &self.handle {
+            kill(handle);
+        }
+        if let Some(child) = self.child() {
             let _ = child.kill();
             // No deadline, because no process can block SIGKILL.
             let _ = child.wait();
             set_command(0);
         }
     }
+}
+
+/// Kills a process, also if it is not the command itself.
+fn kill(handle: &OwnedFd) {
+    let no_info = std::ptr::null::<libc::siginfo_t>();
+    let (number, fd) = (libc::SYS_pidfd_send_signal, handle.as_raw_fd());
+    // SAFETY: takes two numbers and no signal data.
+    unsafe { libc::syscall(number, fd, libc::SIGKILL, no_info, 0) };
 }
 
 /// Returns a process's command line, which the program may have overwritten.

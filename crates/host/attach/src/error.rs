@@ -26,8 +26,18 @@ pub enum AttachError {
     NoProgram { word: OsString },
     #[error("cannot run `{word}`: {why}")]
     CannotRun { word: String, why: io::Error },
-    #[error("cannot continue process {pid}: {why}")]
-    CannotContinue { pid: u32, why: io::Error },
+    #[error("`{word}` ended ({status}) and never ran `{name}`: it ran {ran}")]
+    NeverRan {
+        word: String,
+        name: String,
+        status: ExitStatus,
+        /// The programs that the command was.
+        ran: String,
+    },
+    #[error("the program that ran it closed the agent's descriptors")]
+    DescriptorsClosed,
+    #[error("it could not be started again with the agent: {0}")]
+    NoSecondExec(io::Error),
     #[error("{pid} is a thread of process {leader}")]
     IsThread { pid: u32, leader: u32 },
     #[error(transparent)]
@@ -51,6 +61,9 @@ impl AttachError {
             }
             AttachError::NoProgram { .. } => Some("give its path, or check PATH".into()),
             AttachError::IsThread { leader, .. } => Some(format!("-p {leader}")),
+            AttachError::NeverRan { .. } => {
+                Some("`--exec` takes a program's file name or path; a script is none".into())
+            }
             AttachError::Unreadable(error) => error.hint(),
             _ => None,
         }
@@ -61,6 +74,10 @@ impl AttachError {
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]
     EndedBeforeExec(ExitStatus),
+    #[error("too many arguments, or too much environment")]
+    ManyArguments,
+    #[error("the kernel does not run it as a script")]
+    UnknownFormat,
     #[error("the starter died")]
     StarterDied,
     #[error("no owner thread")]

@@ -6,14 +6,14 @@ use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use tiptoe_sys::host::random;
-use tiptoe_wire::descriptors::{self, Key, seals};
+use tiptoe_wire::descriptors::{DescriptorEntry, Key, seals};
 
 use crate::error::{AttachError, IoReason};
 use crate::memfd::{memfd, seal};
@@ -26,6 +26,7 @@ mod privileges;
 use exec_image::ExecImage;
 pub use privileges::gained_by;
 
+pub(crate) const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The lowest number of an inherited descriptor. Lower numbers stay free for the program.
 const HIGH: i32 = 200;
 
@@ -34,6 +35,13 @@ const HIGH: i32 = 200;
 pub struct AgentDescriptors {
     fds: [OwnedFd; 3],
     key: Key,
+}
+
+/// How a program that inherited the descriptors is told of them.
+pub struct AgentEntries {
+    descriptors: DescriptorEntry,
+    key: Key,
+    inodes: [u64; 3],
 }
 
 impl AgentDescriptors {
@@ -58,18 +66,43 @@ impl AgentDescriptors {
         })
     }
 
-    /// Returns the value for LD_PRELOAD, and the environment entry of [`tiptoe_wire::descriptors`].
-    fn message(&self, program: &Path) -> (OsString, OsString) {
+    /// Returns the entries that make a program load the agent.
+    pub fn entries(&self) -> io::Result<AgentEntries> {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
+        let mut inodes = [0; 3];
+        for (inode, fd) in inodes.iter_mut().zip(&self.fds) {
+            *inode = File::from(fd.try_clone()?).metadata()?.ino();
+        }
+        Ok(AgentEntries {
+            descriptors: DescriptorEntry { agent, data, plan },
+            key: self.key,
+            inodes,
+        })
+    }
+}
+
+impl AgentEntries {
+    /// Returns whether a process still has the inherited descriptors.
+    pub(crate) fn are_open_in(&self, pid: u32) -> bool {
+        let DescriptorEntry { agent, data, plan } = self.descriptors;
+        let mut numbers = [agent, data, plan].into_iter().zip(self.inodes);
+        numbers.all(|(number, inode)| {
+            let found = std::fs::metadata(format!("/proc/{pid}/fd/{number}"));
+            found.is_ok_and(|found| found.ino() == inode)
+        })
+    }
+
+    /// Returns the value for LD_PRELOAD, and the environment entry of [`tiptoe_wire::descriptors`].
+    pub(crate) fn message(&self, program: &Path) -> (OsString, OsString) {
         let mut preload = OsString::new();
         if let Some(runtime) = order::runtime_that_must_be_first(program) {
             preload.push(runtime);
             preload.push(":");
         }
-        preload.push(format!("/proc/self/fd/{agent}"));
+        preload.push(format!("/proc/self/fd/{}", self.descriptors.agent));
         let mut entry = String::new();
         // Writing to a string cannot fail.
-        let _ = descriptors::DescriptorEntry { agent, data, plan }.write(self.key, &mut entry);
+        let _ = self.descriptors.write(self.key, &mut entry);
         (preload, entry.into())
     }
 }
@@ -152,14 +185,16 @@ impl StartedCommand {
 }
 
 /// Forks a process that waits for [`StartedCommand::go`] before it becomes `command`, whose file is `program`.
+/// `entries` are added to its environment.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],
     passed: Option<AgentDescriptors>,
+    entries: Option<&AgentEntries>,
 ) -> io::Result<StartedCommand> {
     let (mut pid_reader, mut to_parent) = io::pipe()?;
     let (go, proceed) = io::pipe()?;
-    let message = passed.as_ref().map(|passed| passed.message(program));
+    let message = entries.map(|entries| entries.message(program));
     let image = ExecImage::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
     let far_end = proceed.as_raw_fd();
@@ -210,20 +245,25 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
         .map(|(name, value)| [name, value].join(OsStr::new("=")))
         .collect();
     if let Some((preload, descriptors_entry)) = message {
-        let own = entries
-            .iter_mut()
-            .find(|entry| entry.as_bytes().starts_with(b"LD_PRELOAD="));
-        let mut first = OsString::from("LD_PRELOAD=");
-        first.push(&preload);
+        let mut own = entries.iter_mut();
+        let own = own.find(|entry| entry.as_bytes().starts_with(PRELOAD));
+        let first = preload_entry(&preload, own.as_ref().map(|entry| entry.as_bytes()));
         match own {
-            Some(entry) => {
-                first.push(":");
-                first.push(OsStr::from_bytes(&entry.as_bytes()["LD_PRELOAD=".len()..]));
-                *entry = first;
-            }
+            Some(entry) => *entry = first,
             None => entries.push(first),
         }
         entries.push(descriptors_entry);
     }
     entries.into_iter()
+}
+
+/// Returns the entry LD_PRELOAD with `preload` before the libraries of the program's own entry.
+pub(crate) fn preload_entry(preload: &OsStr, own: Option<&[u8]>) -> OsString {
+    let mut entry = OsStr::from_bytes(PRELOAD).to_owned();
+    entry.push(preload);
+    if let Some(own) = own.and_then(|own| own.strip_prefix(PRELOAD)) {
+        entry.push(":");
+        entry.push(OsStr::from_bytes(own));
+    }
+    entry
 }

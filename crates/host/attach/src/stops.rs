@@ -7,6 +7,8 @@
 use std::mem::MaybeUninit;
 
 use nix::errno::Errno;
+use nix::sys::ptrace;
+use nix::unistd::Pid;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -17,6 +19,10 @@ pub enum Stop {
     Signal(i32),
     Ended,
 }
+
+/// With PTRACE_O_TRACESYSGOOD, what a thread at the beginning or end of a system call is stopped by. If the tracer dies,
+/// the thread gets no signal, because there is none with this number.
+pub(crate) const SYSCALL: i32 = libc::SIGTRAP | 0x80;
 
 /// Returns the state of a thread that the calling thread traces; waits for a stop if `may_wait`. Fails with `ECHILD` if
 /// the thread is not traced, or was reaped.
@@ -34,23 +40,52 @@ pub fn look(tid: u32, may_wait: bool) -> Result<Stop, Errno> {
 /// `way` is 0. Fails as [`look`].
 pub(crate) fn peek(tid: u32, way: i32) -> Result<Stop, Errno> {
     let seen = wait(tid, libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | way)?;
+    Ok(stop_of(&seen))
+}
+
+fn stop_of(seen: &libc::siginfo_t) -> Stop {
     // SAFETY: both fields are set for a child's end or stop; otherwise they are zero.
     let (pid, status) = unsafe { (seen.si_pid(), seen.si_status()) };
-    Ok(match (pid, seen.si_code) {
+    match (pid, seen.si_code) {
         (0, _) => Stop::None,
         (_, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) => Stop::Ended,
         _ => match status >> 8 {
             0 => Stop::Signal(status),
             event => Stop::Event(event),
         },
-    })
+    }
+}
+
+/// Reads the state of any thread that the calling thread traces. Otherwise as [`peek`]; the result is meaningless if the
+/// state is [`Stop::None`].
+pub(crate) fn peek_any(way: i32) -> Result<(u32, Stop), Errno> {
+    let way = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WNOTHREAD | way;
+    let seen = wait_for(libc::P_ALL, 0, way)?;
+    // SAFETY: the field is set for a child's end or stop; otherwise it is zero.
+    let tid = unsafe { seen.si_pid() };
+    Ok((tid.cast_unsigned(), stop_of(&seen)))
+}
+
+/// Returns whether a thread in [`Stop::Event`] was stopped by a signal such as SIGSTOP, with its process.
+pub(crate) fn is_of_group(tid: u32) -> bool {
+    let found = ptrace::getsiginfo(Pid::from_raw(tid.cast_signed()));
+    found.is_ok_and(|found| found.si_signo != libc::SIGTRAP)
+}
+
+/// Leaves a thread stopped with its process until SIGCONT.
+pub(crate) fn listen(tid: u32) -> Result<(), Errno> {
+    resume(libc::PTRACE_LISTEN, tid, 0)
 }
 
 fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
+    wait_for(libc::P_PID, tid, way)
+}
+
+fn wait_for(kind: libc::idtype_t, id: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     let mut found = MaybeUninit::<libc::siginfo_t>::zeroed();
     let way = way | libc::__WALL;
     // SAFETY: the kernel fills at most the one structure, which outlives the call.
-    Errno::result(unsafe { libc::waitid(libc::P_PID, tid, found.as_mut_ptr(), way) })?;
+    Errno::result(unsafe { libc::waitid(kind, id, found.as_mut_ptr(), way) })?;
     // SAFETY: zeroes are valid, and so is what the kernel wrote.
     Ok(unsafe { found.assume_init() })
 }
@@ -58,17 +93,25 @@ fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
 /// Continues a stopped thread with this signal, or with none if 0. Fails with `ESRCH` if the thread is not stopped, or
 /// was killed.
 pub fn go_on(tid: u32, signal: i32) -> Result<(), Errno> {
+    resume(libc::PTRACE_CONT, tid, signal)
+}
+
+/// Continues a stopped thread up to the beginning or end of a system call, where it stops as for the signal
+/// [`SYSCALL`]. Fails as [`go_on`].
+pub(crate) fn to_syscall(tid: u32, signal: i32) -> Result<(), Errno> {
+    resume(libc::PTRACE_SYSCALL, tid, signal)
+}
+
+fn resume(request: libc::c_uint, tid: u32, signal: i32) -> Result<(), Errno> {
     let signal = signal as libc::c_long;
     // SAFETY: reads and writes no memory of ours.
-    let done = unsafe { libc::ptrace(libc::PTRACE_CONT, tid as libc::pid_t, 0usize, signal) };
+    let done = unsafe { libc::ptrace(request, tid as libc::pid_t, 0usize, signal) };
     Errno::result(done).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::ptrace;
-    use nix::unistd::Pid;
     use std::os::unix::process::ExitStatusExt as _;
 
     fn ends_by(signal: i32, tracer: impl FnOnce(u32) + Send) {

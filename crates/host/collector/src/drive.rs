@@ -217,6 +217,7 @@ impl Driven<'_> {
             // The observer may have set `stop`.
             if !is_set(&self.options.stop) {
                 let next = next.min(self.timers.pause(self.turn.clock.elapsed()));
+                let next = next.min(self.turn.at.keep_cpu_times(elapsed));
                 wakes.wait(self.turn.at, next.clamp(SHORTEST, LOOK));
             }
         }

@@ -70,6 +70,9 @@ pub enum Error {
         error: tiptoe_symbol::Error,
         instead: Option<Box<InsteadOfFunction>>,
     },
+    /// The command may start `program`, which may have the function.
+    #[error("{error}")]
+    InLauncher { error: Box<Error>, program: String },
     #[error("`{0}` matched nothing that was loaded")]
     NothingLoaded(String),
     #[error("cannot probe {event}: {why}")]

@@ -20,6 +20,8 @@ pub struct Request<'a> {
     pub events: Vec<Event<'a>>,
     /// The target.
     pub target: RequestTarget,
+    /// The program, by file name or path, that is counted instead of the command that starts it.
+    pub exec: Option<OsString>,
     /// A command to start. While it runs, `target` is counted.
     pub meanwhile: Option<Vec<OsString>>,
     /// Whether the agent or the kernel counts.

@@ -1,7 +1,8 @@
 //! Attaches to running processes, or starts a command.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use tiptoe_sys::host::procfs::{Mapping, Process};
 use tiptoe_attach::link::{Link, Terms};
 use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload;
+use tiptoe_attach::preload::{self, AgentDescriptors, AgentEntries};
 use tiptoe_attach::resident::agent_in;
-use tiptoe_attach::{Attached, end_check};
+use tiptoe_attach::{AttachError, Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Layout;
 
@@ -121,13 +122,16 @@ fn attach_until_stopped(
 }
 
 pub(crate) fn start_and_attach(
-    command: &[std::ffi::OsString],
+    command: &[OsString],
     delay: Duration,
     stop: &AtomicBool,
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
     let mut target = Attached::start_alone(command)?;
+    if let Some(name) = &plan.request.exec {
+        target.hold_at_program(name)?;
+    }
     // From now on a signal must not end tiptoe before the report.
     Phase::Counting.begin();
     target.release()?;
@@ -141,53 +145,141 @@ pub(crate) fn start_and_attach(
 }
 
 /// Starts a command with the agent, or under the kernel's probes if the agent cannot enter. The command does not run
-/// until it is released.
-pub(crate) fn start(
-    command: &[std::ffi::OsString],
+/// until it is released. With `--exec`, the command runs until it starts that program.
+pub(crate) fn start(command: &[OsString], plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+    let program = preload::find_program(&command[0])?;
+    match &plan.request.exec {
+        Some(name) => start_launcher(&program, command, name, plan, cache),
+        None => start_program(&program, command, plan, cache)
+            .map_err(|error| error_of_launcher(error, &program, command)),
+    }
+}
+
+/// Names the program that a launcher probably starts: the first word that is a program; for a script, what it is
+/// named after.
+fn error_of_launcher(error: Error, program: &Path, command: &[OsString]) -> Error {
+    if !matches!(error, Error::NoFunction { .. } | Error::NoBinary { .. }) {
+        return error;
+    }
+    let later = || {
+        let mut words = command.iter().skip(1).filter(|word| !word.is_empty());
+        words.find_map(|word| preload::find_program(word).ok())
+    };
+    let next = match is_elf(program) {
+        true => later(),
+        false => Some(program.to_owned()),
+    };
+    match next.as_deref().and_then(Path::file_name) {
+        Some(name) => Error::InLauncher {
+            error: Box::new(error),
+            program: name.display().to_string(),
+        },
+        None => error,
+    }
+}
+
+fn start_program(
+    program: &Path,
+    command: &[OsString],
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
-    let program = preload::find_program(&command[0])?;
     // For a script, the interpreter decides whether the agent can enter.
-    let path = preload::interpreter(&program);
+    let path = preload::interpreter(program);
     let object = match Object::of_program(&path) {
         Err(error) if is_elf(&path) => return Err(error),
         object => object,
     };
-    let against = match &object {
-        Ok(object) => {
-            let header = object.image.header();
-            let refusal = header.refusal_in_process();
-            let refusal = refusal.or_else(|| preload::gained_by(&path));
-            let locks = || unpatchable(header).filter(|_| plan.locks());
-            refusal.map(Reason::Program).or_else(locks)
-        }
-        // The file is no program: either a shell runs it, or the exec fails.
-        Err(_) => None,
-    };
-    // A command inherits tiptoe's limits, so tiptoe's own are checked.
-    let own = Process::current();
-    let refused_call = || agent_calls().err().map(Reason::RefusedCall);
-    let inherited = || short_of_room(own).or_else(refused_call);
-    let may_refuse = !plan.request.force && object.is_ok();
-    let against = against.or_else(|| may_refuse.then(inherited).flatten());
-    if let (Via::Agent, Some(reason)) = (plan.request.via, &against) {
-        return Err(Error::AgentKeptOut {
-            target: path.display().to_string(),
-            why: reason.clone(),
-            substitute: plan.agent_substitute(),
-        });
+    let against = rules_against_agent(object.as_ref().ok(), &path, Process::current(), plan)?;
+    if plan.request.via != Via::Kernel && against.is_none() {
+        let (offer, passed, entries) = offer(plan)?;
+        let target = Attached::start(program, command, Some(passed), Some(&entries))?;
+        return with_agent(target, &offer, plan, cache);
     }
+    let target = Attached::start(program, command, None, None)?;
+    in_kernel(target, object?, path, against, plan)
+}
+
+/// A *launcher*, such as env(1) or a shell script, starts the program `name`, or becomes it by exec. It inherits the
+/// agent's descriptors, and its environment does not change.
+fn start_launcher(
+    program: &Path,
+    command: &[OsString],
+    name: &OsStr,
+    plan: &Plan,
+    cache: &mut Cache,
+) -> Result<Tracee, Error> {
     let is_by_kernel = plan.request.via == Via::Kernel;
-    if !is_by_kernel && against.is_none() {
-        return start_with_agent(&program, command, plan, cache);
+    let offered = (!is_by_kernel).then(|| offer(plan)).transpose()?;
+    let (passed, agent) = offered
+        .map(|(offer, passed, entries)| (passed, (offer, entries)))
+        .unzip();
+    let mut target = Attached::start(program, command, passed, None)?;
+    let path = target.hold_at_program(name)?;
+    let object = Object::of_program(&path)?;
+    let mut against = rules_against_agent(Some(&object), &path, target.process, plan)?;
+    if let Some((offer, entries)) = agent.filter(|_| against.is_none()) {
+        match target.exec_with_agent(entries) {
+            Ok(()) => return with_agent(target, &offer, plan, cache),
+            Err(why) => against = Some(kept_out(Error::from(why).into(), &path, plan)?),
+        }
     }
-    let object = object?;
-    let mut target = Attached::start(&program, command, None)?;
+    in_kernel(target, object, path, against, plan)
+}
+
+/// Returns why the agent must not enter a program that has not begun; fails if it would have to. `program` is `None`
+/// if the file is no program: either a shell runs it, or the exec fails. The program has the limits of `process`, which
+/// is tiptoe or a launcher.
+fn rules_against_agent(
+    program: Option<&Object>,
+    path: &Path,
+    process: Process,
+    plan: &Plan,
+) -> Result<Option<Reason>, Error> {
+    let of_program = program.and_then(|object| {
+        let header = object.image.header();
+        let refusal = header.refusal_in_process();
+        let refusal = refusal.or_else(|| preload::gained_by(path));
+        let locks = || unpatchable(header).filter(|_| plan.locks());
+        refusal.map(Reason::Program).or_else(locks)
+    });
+    let mode = |process: Process| process.status().ok().map(|status| status.seccomp);
+    let has_own_filter = || mode(process) != mode(Process::current());
+    let filtered = || has_own_filter().then_some(Reason::Seccomp);
+    let refused_call = || agent_calls().err().map(Reason::RefusedCall);
+    let inherited = || {
+        short_of_room(process)
+            .or_else(filtered)
+            .or_else(refused_call)
+    };
+    let may_refuse = !plan.request.force && program.is_some();
+    let against = of_program.or_else(|| may_refuse.then(inherited).flatten());
+    against.map(|why| kept_out(why, path, plan)).transpose()
+}
+
+fn kept_out(why: Reason, path: &Path, plan: &Plan) -> Result<Reason, Error> {
+    match plan.request.via {
+        Via::Agent => Err(Error::AgentKeptOut {
+            target: path.display().to_string(),
+            why,
+            substitute: plan.agent_substitute(),
+        }),
+        _ => Ok(why),
+    }
+}
+
+/// Counts a command that has not begun by the kernel's probes. `against` is why the agent does not count.
+fn in_kernel(
+    mut target: Attached,
+    object: Object,
+    path: PathBuf,
+    against: Option<Reason>,
+    plan: &Plan,
+) -> Result<Tracee, Error> {
     let modules = Module::before_exec(object, path);
     let name = modules.first().map(|program| program.name.clone());
     target.comm = name.unwrap_or_default();
-    let reason = against.filter(|_| !is_by_kernel);
+    let reason = against.filter(|_| plan.request.via != Via::Kernel);
     let mut tracee = Tracee::kernel_only(target, &modules, plan, None, reason)?;
     tracee.locks.expect_start(modules);
     Ok(tracee)
@@ -207,19 +299,27 @@ fn command_probes(plan: &Plan) -> u32 {
     }
 }
 
-fn start_with_agent(
-    path: &Path,
-    command: &[std::ffi::OsString],
+fn layout(plan: &Plan) -> Layout {
+    let probes = plan.follow().room(command_probes(plan));
+    Layout::of(&plan.needs(0, probes))
+}
+
+fn offer(plan: &Plan) -> Result<(Offer, AgentDescriptors, AgentEntries), Error> {
+    let offer = Offer::new(layout(plan).geometry)?;
+    let passed = offer.passed(plan.request.agent)?;
+    let entries = passed.entries().map_err(AttachError::SharedMemory)?;
+    Ok((offer, passed, entries))
+}
+
+/// Lets a held command load the agent, which then holds it. If the agent cannot serve, it keeps the program from
+/// starting until the link (its shared memory with tiptoe) is dropped.
+fn with_agent(
+    mut target: Attached,
+    offer: &Offer,
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
-    let probes = plan.follow().room(command_probes(plan));
-    let layout = Layout::of(&plan.needs(0, probes));
-    let offer = Offer::new(layout.geometry)?;
-    let mut target = Attached::start(path, command, Some(offer.passed(plan.request.agent)?))?;
-    // If the agent cannot serve, it keeps the program from starting until the link (its shared memory with tiptoe) is
-    // dropped.
-    match lead_in(&mut target, &offer, &plan.terms(&layout)) {
+    match lead_in(&mut target, offer, &plan.terms(&layout(plan))) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // Only a killed command counts as ended. A command that exited was no program, or its loader failed.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
@@ -227,8 +327,9 @@ fn start_with_agent(
             Ok(Tracee::ended(target, note))
         }
         Ok(Err(why)) => {
+            let word = target.command.first().cloned().unwrap_or_default();
             without_agent(target, why.clone(), plan).map_err(|error| Error::AgentNotLoaded {
-                word: command[0].display().to_string(),
+                word,
                 why,
                 error: Box::new(error),
             })

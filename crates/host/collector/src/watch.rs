@@ -55,8 +55,8 @@ use variables::{RequestedVariable, WatchedVariable};
 
 /// The length of a window, in which the budget allows a number of hits.
 const WINDOW: Duration = Duration::from_millis(100);
-/// For this time after the start, each poll learns about the code of hits, because most of that code is new, and a
-/// program may end soon.
+/// For this time after the start, the loop polls every [`EARLY_TICK`], and each poll looks for newly mapped code of a new
+/// program. Otherwise a program could end before tiptoe knows the code of its first hits.
 const BEGINNING: Duration = Duration::from_millis(50);
 const EARLY_TICK: Duration = Duration::from_millis(1);
 /// Starting windows takes at most 1/`SWITCHING` of the time.
@@ -163,7 +163,7 @@ fn arm_outside<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,
 ) -> Result<(Run<'a>, Targets), Error> {
-    let attached = begin::begin(&request.target)?;
+    let attached = begin::begin(request)?;
     let target = Target::of(&attached, Cache::default())?;
     target.process.known_in_kernel()?;
     let (variables, turns) = find(request, &requested.variables, &target)?;
@@ -304,8 +304,8 @@ impl Instrument for Run<'_> {
             variables: &self.variables,
             rested: &mut self.rested,
         };
-        // The clock must be read again. Until the registers change, the time counts for the variables that have the
-        // registers now.
+        // `now` is too old, because reading the accesses took time. That time counts for the variables that still have
+        // the registers.
         self.turns.rotate(turn.clock.elapsed(), &mut registers)?;
         self.follow_pointers(turn)?;
         let is_early = now < BEGINNING;

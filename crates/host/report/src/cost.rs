@@ -38,7 +38,8 @@ pub fn above_budget(session: &Session, budget: f64) -> Option<Note> {
     let mut events = session.events.iter().filter(is_counted);
     let cost_ns: f64 = events.clone().map(|event| event.cost_ns).sum();
     let budget_ns = budget * session.cpu_ns as f64;
-    (cost_ns > budget_ns).then(|| {
+    // A CPU time of 0 may be unknown, because the process ended at once.
+    (session.cpu_ns > 0 && cost_ns > budget_ns).then(|| {
         let budget_millionths = (budget * 1e6).round() as u64;
         // A trap (a breakpoint byte) that was hit too often was disabled, so its count is a lower bound.
         let has_least = events.any(|event| event.at_least);
@@ -71,6 +72,12 @@ pub fn cost_line(cost: &Cost) -> String {
 pub(crate) fn line(cost: &Cost, of: &str) -> String {
     if let Some(programs) = &cost.programs {
         return measured(cost, programs, of);
+    }
+    if cost.fraction == 0.0 && cost.hits > 0 && cost.unit_ns > 0.0 {
+        let (hits, ns) = (counted(cost.hits, "hit"), unit_ns(cost.unit_ns));
+        return format!(
+            "cost of tracing: {hits} x {ns} ns; the share is unknown, because {of} was not read before the end"
+        );
     }
     let (share, low, high) = (
         percent(cost.fraction),
@@ -200,6 +207,18 @@ mod tests {
             has_least: true,
         };
         assert_eq!(above_budget(&session, 0.01), Some(note.into()));
+    }
+
+    #[test]
+    fn a_share_of_an_unread_time_is_unknown() {
+        let cost = Cost {
+            hits: 56,
+            unit_ns: 2.41,
+            ..Cost::default()
+        };
+        let said = "cost of tracing: 56 hits x 2.41 ns; the share is unknown, because the target's CPU time was not \
+                    read before the end";
+        assert_eq!(cost_line(&cost), said);
     }
 
     #[test]

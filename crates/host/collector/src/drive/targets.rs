@@ -13,6 +13,10 @@ use crate::error::Error;
 use crate::request::{Request, RequestTarget};
 use crate::tracee::Tracee;
 
+/// A CPU time may be as old as this part of the run, or [`SOON`].
+const STALE: u32 = 20;
+const SOON: Duration = Duration::from_millis(1);
+
 /// A command is started *held*: it does not run before [`Targets::release`].
 #[derive(Default)]
 pub(crate) struct Targets {
@@ -36,7 +40,13 @@ impl Targets {
             command.transpose()
         };
         Ok(match &request.target {
-            RequestTarget::Command(command) => Targets::of(vec![Attached::start_alone(command)?]),
+            RequestTarget::Command(command) => {
+                let mut started = Attached::start_alone(command)?;
+                if let Some(name) = &request.exec {
+                    started.hold_at_program(name)?;
+                }
+                Targets::of(vec![started])
+            }
             RequestTarget::Pids(pids) => Targets {
                 meanwhile: meanwhile()?,
                 ..Targets::running(pids).map_err(refused)?
@@ -134,6 +144,17 @@ impl Targets {
         self.counted().for_each(|target| {
             target.fetch_cpu_time();
         });
+    }
+
+    /// Reads CPU times that may be lost at any moment. Returns the pause before the next call, so that a lost time is at
+    /// most 1/[`STALE`] of the run old.
+    pub(super) fn keep_cpu_times(&self, elapsed: Duration) -> Duration {
+        let mut pause = Duration::MAX;
+        for target in self.counted().filter(|target| target.is_descendant()) {
+            target.fetch_cpu_time();
+            pause = (elapsed / STALE).max(SOON);
+        }
+        pause
     }
 
     pub(crate) fn cpus(&self) -> Option<u32> {

@@ -49,6 +49,13 @@ impl Error {
                 (_, hint) => hint,
             },
             Self::Under(error) | Self::WithoutAgent { error, .. } => return error.hint(),
+            Self::InLauncher { error, program } => {
+                let hint = format!("if it starts {program}, `--exec {program}` counts there");
+                match error.hint() {
+                    Some(other) => format!("{hint}; {other}"),
+                    None => hint,
+                }
+            }
             Self::IsThread { pid, .. } => format!("-p {pid} traces it with all its threads"),
             Self::NoBinary { mapped, is_new, .. } => {
                 let hint = format!("it has: {}", mapped.join(", "));

@@ -15,7 +15,7 @@ use tiptoe_sys::host::procfs::Mapping;
 use crate::clock::RunClock;
 use crate::error::Error;
 use crate::module::{Cache, Module};
-use crate::request::RequestTarget;
+use crate::request::{Request, RequestTarget};
 use crate::ulocks::Names;
 
 const SELDOM: Duration = Duration::from_millis(5);
@@ -38,12 +38,15 @@ pub(super) struct Target {
 }
 
 /// A command is held after its exec, before its code runs.
-pub(super) fn begin(target: &RequestTarget) -> Result<Attached, Error> {
-    match target {
+pub(super) fn begin(request: &Request<'_>) -> Result<Attached, Error> {
+    match &request.target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
         RequestTarget::Command(command) => {
             let mut started = Attached::start_alone(command)?;
-            started.hold_at_exec()?;
+            match &request.exec {
+                Some(name) => drop(started.hold_at_program(name)?),
+                None => started.hold_at_exec()?,
+            }
             Ok(started)
         }
         RequestTarget::System => Err(Error::NothingCounted),

@@ -126,7 +126,8 @@ fn end(cause: EndCause) -> (&'static str, &'static str) {
         EndCause::Exec => {
             return (
                 "ran another program",
-                "the trace of the old program ended (`-p` traces the new one)",
+                "the trace of the old program ended (`-p` traces the new one; `--exec NAME -- CMD` traces the program NAME \
+                 that CMD starts)",
             );
         }
         EndCause::Seccomp => "put itself under seccomp",

@@ -80,6 +80,13 @@ impl Process {
         self.read_regular(held.map_err(|e| Error::of_file(path, e))?, path)
     }
 
+    /// Opens a file by a path that the process itself may use: inside the target's root, and from its working directory.
+    pub fn open_in_cwd(self, path: &Path) -> Result<File> {
+        let cwd = fs::read_link(self.path("cwd"));
+        let cwd = cwd.map_err(|e| Error::of_process(self.pid, "read the working directory", e))?;
+        self.open_in_root(&cwd.join(path))
+    }
+
     fn read_regular(self, held: File, path: &Path) -> Result<File> {
         if is_foreign(&held, self) {
             return Err(Error::ForeignServer { path: path.into() });

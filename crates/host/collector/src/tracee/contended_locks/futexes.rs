@@ -45,7 +45,7 @@ impl KernelFutexes {
         let futexes = Futexes::load(FutexesWanted {
             pid: pid.pid(),
             by_thread: plan.lock_threads(),
-            before_exec: modules.iter().all(|module| module.text.is_empty()),
+            before_exec: process.target.is_before_exec(),
             beside_agent: patched.is_some(),
             agent_thread: presence.thread.or_else(|| agent_thread_of_another(pid)),
         });

@@ -24,8 +24,9 @@ pub struct Common {
 
     /// Trace the program of this name that CMD starts
     ///
-    /// For commands that start another program: env, sudo, a shell script, a version manager's shim, make. NAME is that
-    /// program's file name or path. The first process that runs it is traced, from before its code runs.
+    /// For commands that start another program: env, make, a shell script, a version manager's shim; sudo, if tiptoe runs
+    /// as root. NAME is that program's file name or path. The first process that runs it is traced, from before its code
+    /// runs.
     #[arg(long, value_name = "NAME", requires = "cmd",
           conflicts_with_all = ["pids", "comm", "all"])]
     pub exec: Option<OsString>,

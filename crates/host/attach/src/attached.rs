@@ -10,15 +10,20 @@ use std::time::Duration;
 
 use tiptoe_sys::host::ends::{pidfd, wait_for_end};
 use tiptoe_sys::host::{Error as SysError, Process};
+use tiptoe_wire::descriptors::DescriptorEntry;
+use tiptoe_wire::{Geometry, Plan as PlanSegment};
 
 use crate::end_check;
 use crate::error::AttachError;
 use crate::hold::Hold;
+use crate::inject::OfferedFds;
 use crate::launch::{Launch, launch};
-use crate::link::Link;
-use crate::phase::{has_exited, set_command};
-use crate::preload::{self, AgentDescriptors, AgentEntries, StartedCommand};
+use crate::link::{Link, Terms};
+use crate::new_program::NewProgram;
+use crate::phase::{has_exited, set_command, set_held};
+use crate::preload::{self, AgentDescriptors, StartedCommand};
 use crate::ready::CountedProcess;
+use crate::resident::AgentFile;
 
 const ENDING: Duration = Duration::from_secs(1);
 
@@ -65,15 +70,14 @@ impl Attached {
         })
     }
 
-    /// Forks a process for `command`, whose file is `program`, and holds it before exec. The command inherits the
-    /// descriptors in `passed`. With `entries`, it will load the agent.
+    /// Forks a process for `command`, whose file is `program`, and holds it before exec. With `passed`, the
+    /// command will load the agent.
     pub fn start(
         program: &Path,
         command: &[OsString],
         passed: Option<AgentDescriptors>,
-        entries: Option<&AgentEntries>,
     ) -> Result<Attached, AttachError> {
-        let started = preload::start(program, command, passed, entries);
+        let started = preload::start(program, command, passed);
         let started = started.map_err(|why| cannot_run(&words(command), why))?;
         let name = program.file_name().unwrap_or(&command[0]);
         let mut attached = Attached::to(started.pid)?;
@@ -86,7 +90,7 @@ impl Attached {
 
     /// Starts a command without an agent. The command's first word names the file.
     pub fn start_alone(command: &[OsString]) -> Result<Attached, AttachError> {
-        Attached::start(&preload::find_program(&command[0])?, command, None, None)
+        Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
     /// Lets a command call exec, and stops it before any of its code has run.
@@ -110,9 +114,10 @@ impl Attached {
             }
         };
         let launched = launch(started, name.map(OsStr::to_owned));
-        let held = match launched.map_err(|why| cannot_run(&self.command, why))? {
-            Launch::Held(held) => held,
-            Launch::Ended(status, ran) => {
+        let (launched, tracer) = launched.map_err(|why| cannot_run(&self.command, why))?;
+        let (child, pid, path) = match launched {
+            Launch::Program { child, pid, path } => (child, pid, path),
+            Launch::Ended { status, ran } => {
                 return Err(AttachError::NeverRan {
                     word: self.command.first().cloned().unwrap_or_default(),
                     name: name.unwrap_or_default().to_string_lossy().into_owned(),
@@ -121,28 +126,54 @@ impl Attached {
                 });
             }
         };
-        if held.pid != self.process.pid() {
-            self.process = Process::new(held.pid)?;
-            self.handle = pidfd(held.pid);
+        if pid != self.process.pid() {
+            self.process = Process::new(pid)?;
+            self.handle = pidfd(pid);
             self.cpu_last.set(Duration::ZERO);
             self.mark();
         }
-        self.hold = Some(Hold::AtExec(held.child, held.tracer));
+        self.hold = Some(Hold::AtExec(child, tracer));
         self.comm = self.process.comm().unwrap_or_default();
-        Ok(held.path)
+        Ok(path)
     }
 
-    /// Makes a program that is held at its exec call exec again, and then load the agent from inherited descriptors. If
-    /// this fails, it is still held at the first exec.
-    pub fn exec_with_agent(&self, entries: AgentEntries) -> Result<(), AttachError> {
+    /// Makes a program that is held at its exec call exec again, and then load the agent. Makes the link to that agent. If
+    /// this fails, the program is still held at the first exec.
+    pub fn exec_with_agent(
+        &mut self,
+        agent: &[u8],
+        geometry: Geometry,
+        terms: &Terms,
+    ) -> Result<(), AttachError> {
         let Some(Hold::AtExec(_, tracer)) = &self.hold else {
             return Ok(());
         };
-        if !entries.are_open_in(self.process.pid()) {
-            return Err(AttachError::DescriptorsClosed);
+        let key = AgentFile::parse(agent)?.key;
+        let (agent, key) = preload::with_key(agent, key);
+        let made = tracer.with_program(NewProgram::offer);
+        let made = made.map_err(AttachError::NoSecondExec)?;
+        let share = || {
+            let pid = self.process.pid();
+            let offered = OfferedFds::take(pid, pid, made).map_err(io::Error::other)?;
+            offered.fill(&agent, geometry.data_bytes(), PlanSegment::FILE_BYTES)?;
+            let (data, plan) = (offered.data.try_clone()?, offered.plan.try_clone()?);
+            let link = Link::new(data, plan, geometry, terms, end_check(pid))?;
+            offered.close_plan()?;
+            let [agent, data, plan] = made;
+            let descriptors = DescriptorEntry { agent, data, plan };
+            tracer.with_program(move |program| {
+                program.exec_again(|path, own| preload::message(descriptors, key, path, own))
+            })?;
+            Ok(link)
+        };
+        match share() {
+            Ok(link) => self.link = Some(link),
+            Err(error) => {
+                let _ = tracer.with_program(move |program| program.close(&made));
+                return Err(AttachError::NoSecondExec(error));
+            }
         }
-        let done = tracer.exec_again(entries);
-        done.map_err(AttachError::NoSecondExec)
+        Ok(())
     }
 
     /// Lets a command call exec, or continue after it. If the command has an agent, the agent then holds the command;
@@ -170,6 +201,7 @@ impl Attached {
         self.proceed(|started| started.proceed().map(Hold::Nothing))?;
         self.retired = None;
         self.hold = self.hold.take().map(Hold::nothing);
+        set_held(0);
         Ok(())
     }
 
@@ -290,15 +322,30 @@ impl Drop for Attached {
         if !self.is_held() || self.is_before_exec() {
             return;
         }
+        let is_launched = self.is_descendant();
         if let Some(handle) = &self.handle {
             kill(handle);
         }
-        if let Some(child) = self.child() {
+        let (mut child, tracer) = match self.hold.take() {
+            Some(Hold::AtExec(child, tracer)) => (child, Some(tracer)),
+            Some(Hold::InAgent(child)) => (child, None),
+            _ => return,
+        };
+        if is_launched {
+            // The launcher may have something to clean up.
+            // SAFETY: takes two numbers; nothing has waited for the child, so the id is still the child's.
+            unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+        } else {
             let _ = child.kill();
+        }
+        // The tracer must go first, because the command's end is seen only when all of its traced threads are reaped.
+        drop(tracer);
+        if !is_launched {
             // No deadline, because no process can block SIGKILL.
             let _ = child.wait();
-            set_command(0);
         }
+        set_held(0);
+        set_command(0);
     }
 }
 

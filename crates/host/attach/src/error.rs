@@ -31,11 +31,9 @@ pub enum AttachError {
         word: String,
         name: String,
         status: ExitStatus,
-        /// The programs that the command was.
+        /// The names of programs that ran.
         ran: String,
     },
-    #[error("the program that ran it closed the agent's descriptors")]
-    DescriptorsClosed,
     #[error("it could not be started again with the agent: {0}")]
     NoSecondExec(io::Error),
     #[error("{pid} is a thread of process {leader}")]
@@ -62,7 +60,7 @@ impl AttachError {
             AttachError::NoProgram { .. } => Some("give its path, or check PATH".into()),
             AttachError::IsThread { leader, .. } => Some(format!("-p {leader}")),
             AttachError::NeverRan { .. } => {
-                Some("`--exec` takes a program's file name or path; a script is none".into())
+                Some("`--exec` takes the file name or path of a program, not of a script".into())
             }
             AttachError::Unreadable(error) => error.hint(),
             _ => None,
@@ -74,6 +72,10 @@ impl AttachError {
 pub(crate) enum IoReason {
     #[error("it ended before it called exec: {0}")]
     EndedBeforeExec(ExitStatus),
+    #[error("the kernel gives it more rights than its launcher has")]
+    GainsRights,
+    #[error("its root folder has no /proc")]
+    NoProc,
     #[error("too many arguments, or too much environment")]
     ManyArguments,
     #[error("the kernel does not run it as a script")]

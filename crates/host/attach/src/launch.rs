@@ -1,28 +1,31 @@
 //! Lets a command run until it, or a process that it starts, becomes the wanted program by exec.
 //!
 //! A thread of tiptoe, the *tracer*, traces the command and its descendants by ptrace. It holds the wanted program at
-//! its exec, and continues the other processes whenever they stop. The tracer's end detaches all of them. So they also
-//! continue if tiptoe dies.
+//! its exec, and continues the other processes whenever they stop. The tracer's end detaches all of them, also if tiptoe
+//! dies.
 //!
 //! A stop is read without consuming it ([`stops`]), because the signal would be lost if tiptoe then died.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::ptrace::{self, Options};
+use nix::sys::ptrace;
 use nix::unistd::Pid;
+use tiptoe_sys::host::Process;
 
 use crate::error::IoReason;
-use crate::new_program::NewProgram;
-use crate::phase::{Phase, has_exited};
-use crate::preload::{AgentEntries, StartedCommand};
+use crate::new_program::{NewProgram, OPTIONS};
+use crate::phase::{Phase, has_exited, set_held};
+use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
 
 /// How often the tracer looks at the other processes while it holds the program.
@@ -34,86 +37,96 @@ const BIRTHS: [i32; 3] = [
     libc::PTRACE_EVENT_VFORK,
     libc::PTRACE_EVENT_CLONE,
 ];
-/// How many different programs of a launch are named.
-const NAMED: usize = 8;
+/// The most programs that are named if none was wanted.
+const MOST_NAMES: usize = 20;
 
 /// How a launch ended.
 pub(crate) enum Launch {
-    Held(Held),
-    /// No process became the wanted program. The names are those of the programs that ran.
-    Ended(ExitStatus, Vec<String>),
+    /// A process is the wanted program.
+    Program {
+        /// The command, which is this process or started it.
+        child: Child,
+        pid: u32,
+        /// The program's file; empty for the command's own exec.
+        path: PathBuf,
+    },
+    /// All processes ended first.
+    Ended {
+        status: ExitStatus,
+        /// The names of the programs that they were.
+        ran: Vec<String>,
+    },
 }
 
-/// A program that has just called exec.
-pub(crate) struct Held {
-    /// The command, which is this process or an ancestor.
-    pub(crate) child: Child,
-    pub(crate) pid: u32,
-    /// The program's file.
-    pub(crate) path: PathBuf,
-    pub(crate) tracer: Tracer,
-}
-
-/// Holds a process at its exec. Dropping a `Tracer` lets the process run.
+/// Holds a program at its exec. Dropping a `Tracer` lets the program run.
 pub(crate) struct Tracer {
+    /// The command, and the program.
+    pids: [u32; 2],
     requests: Option<Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Asks for a second exec with the agent ([`NewProgram::exec_again`]).
-struct Request(AgentEntries, Sender<io::Result<()>>);
+/// What the tracer does with the held program.
+type Request = Box<dyn FnOnce(io::Result<&mut NewProgram>) + Send>;
 
 struct Tree {
     command: u32,
     /// The command before its first exec; afterwards `child`.
     started: Option<StartedCommand>,
     child: Option<Child>,
-    status: Option<ExitStatus>,
     ran: Vec<String>,
     threads: BTreeSet<u32>,
+    /// The command, until its end was seen, which is left to the owner of its handle.
+    own_end: Option<u32>,
 }
 
-/// Lets a command run until the first exec, or with `name` until that program's exec. There is no deadline, because a
-/// launcher may do anything first; a signal can end tiptoe during the wait ([`crate::phase`]).
-pub(crate) fn launch(started: StartedCommand, name: Option<OsString>) -> io::Result<Launch> {
+/// Lets a command run until the first exec, or with `name` until that program's exec, where the tracer holds the
+/// program. There is no deadline, because a launcher may do anything first; a signal can end tiptoe during the wait
+/// ([`crate::phase`]).
+pub(crate) fn launch(
+    started: StartedCommand,
+    name: Option<OsString>,
+) -> io::Result<(Launch, Tracer)> {
+    let command = started.pid;
     let (tell, told) = channel();
     let (requests, asked) = channel();
     let thread = std::thread::spawn(move || {
         let mut tree = Tree::new(started);
-        let found = tree.find(name.as_deref());
-        let held = found.as_ref().ok().and_then(Option::as_ref);
-        let held = held.map(|(pid, _)| *pid);
-        let child = tree.child.take_if(|_| held.is_some());
-        let rest = (child, tree.status, std::mem::take(&mut tree.ran));
-        if tell.send(found.map(|found| (found, rest))).is_ok()
+        let launch = tree.seize().and_then(|()| tree.find(name.as_deref()));
+        let held = match &launch {
+            Ok(Launch::Program { pid, .. }) => Some(*pid),
+            _ => None,
+        };
+        if tell.send(launch).is_ok()
             && let Some(held) = held
         {
             tree.hold(held, &asked);
         }
     });
-    let tracer = Tracer {
+    let mut tracer = Tracer {
+        pids: [command; 2],
         requests: Some(requests),
         thread: Some(thread),
     };
-    match told.recv().map_err(|_| IoReason::StarterDied)?? {
-        (Some((pid, path)), (Some(child), ..)) => Ok(Launch::Held(Held {
-            child,
-            pid,
-            path,
-            tracer,
-        })),
-        (_, (_, Some(status), ran)) => Ok(Launch::Ended(status, ran)),
-        _ => Err(IoReason::StarterDied.into()),
+    let launch = told.recv().map_err(|_| IoReason::StarterDied)??;
+    if let Launch::Program { pid, .. } = launch {
+        tracer.pids[1] = pid;
     }
+    Ok((launch, tracer))
 }
 
 impl Tracer {
-    /// Makes the held program call exec again. It is still held afterwards.
-    pub(crate) fn exec_again(&self, entries: AgentEntries) -> io::Result<()> {
+    /// Runs `work` on the tracer's thread, because only this thread may use ptrace on the held program.
+    pub(crate) fn with_program<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut NewProgram) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         let (tell, told) = channel();
         let requests = self.requests.as_ref().ok_or(IoReason::StarterDied)?;
-        let asked = requests.send(Request(entries, tell));
-        asked.map_err(|_| IoReason::StarterDied)?;
+        let sent = requests.send(Box::new(move |program| {
+            let _ = tell.send(program.and_then(work));
+        }));
+        sent.map_err(|_| IoReason::StarterDied)?;
         told.recv().map_err(|_| IoReason::StarterDied)?
     }
 }
@@ -124,6 +137,16 @@ impl Drop for Tracer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        // `join` returns before the kernel has ended the thread's tracing. Until then a wait for the command would
+        // return at its stops.
+        let is_traced = |pid: &u32| {
+            let status = Process::new(*pid).and_then(Process::status);
+            let tracer = status.map_or(0, |status| status.tracer_pid);
+            tracer != 0 && Path::new(&format!("/proc/self/task/{tracer}")).exists()
+        };
+        while self.pids.iter().any(is_traced) {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -131,45 +154,54 @@ impl Tree {
     fn new(started: StartedCommand) -> Tree {
         Tree {
             command: started.pid,
+            own_end: Some(started.pid),
             started: Some(started),
             child: None,
-            status: None,
             ran: Vec::new(),
             threads: BTreeSet::new(),
         }
     }
 
-    /// Returns the process that became the wanted program, and that program's path; `None` if all processes ended first.
-    fn find(&mut self, name: Option<&OsStr>) -> io::Result<Option<(u32, PathBuf)>> {
-        let found = self.seize().and_then(|()| self.run(name));
-        let started = self.started.take().filter(|_| found.is_err());
-        if let Some(started) = started {
-            let has_ended = has_exited(self.command);
-            // SAFETY: takes two numbers. Nothing has waited for the child, so the id is still the child's.
-            unsafe { libc::kill(self.command.cast_signed(), libc::SIGKILL) };
-            // The reason why exec failed says more than `found`.
-            let status = started.join()?.wait()?;
-            if has_ended {
-                return Err(IoReason::EndedBeforeExec(status).into());
-            }
-        }
-        if let (Err(_), Some(child)) = (&found, &mut self.child) {
-            child.kill().and_then(|()| child.wait())?;
-        }
-        found
+    /// Traces the command, which has not begun.
+    fn seize(&mut self) -> io::Result<()> {
+        let seized = ptrace::seize(Pid::from_raw(self.command.cast_signed()), OPTIONS);
+        // A command that has been killed cannot be traced; `find` says so.
+        seized.or_else(|errno| match has_exited(self.command) {
+            true => Ok(()),
+            false => Err(errno.into()),
+        })
     }
 
-    fn seize(&mut self) -> io::Result<()> {
-        let options = Options::PTRACE_O_TRACESYSGOOD
-            | Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACECLONE;
-        ptrace::seize(Pid::from_raw(self.command.cast_signed()), options)?;
+    fn find(&mut self, name: Option<&OsStr>) -> io::Result<Launch> {
         match self.started.as_mut().map(StartedCommand::go) {
-            // The command was killed, and `run` finds its end.
-            Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            went => went.unwrap_or(Ok(())),
+            // The command was killed.
+            Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            went => went.unwrap_or(Ok(()))?,
+        }
+        let found = self.run(name);
+        match (found, self.started.take(), self.child.take()) {
+            (Ok(Some((pid, path))), _, Some(child)) => Ok(Launch::Program { child, pid, path }),
+            (Ok(_), _, Some(mut child)) => Ok(Launch::Ended {
+                status: child.wait()?,
+                ran: std::mem::take(&mut self.ran),
+            }),
+            (found, Some(started), _) => {
+                if found.is_err() {
+                    // Otherwise `join` would wait for an exec that does not come.
+                    // SAFETY: takes two numbers. Nothing has waited for the child, so the id is still the child's.
+                    unsafe { libc::kill(self.command.cast_signed(), libc::SIGKILL) };
+                }
+                // If exec failed, this says why.
+                let mut child = started.join()?;
+                let _ = child.kill();
+                Err(IoReason::EndedBeforeExec(child.wait()?).into())
+            }
+            (found, None, child) => {
+                if let Some(mut child) = child {
+                    child.kill().and_then(|()| child.wait())?;
+                }
+                Err(found.err().unwrap_or(IoReason::StarterDied.into()))
+            }
         }
     }
 
@@ -178,34 +210,43 @@ impl Tree {
             match stops::peek_any(0) {
                 Ok((tid, Stop::Event(libc::PTRACE_EVENT_EXEC))) => {
                     self.begin(tid)?;
+                    let Some(name) = name else {
+                        return Ok(Some((tid, PathBuf::new())));
+                    };
+                    // The command runs now, so a signal that ends tiptoe must be passed on to it.
+                    Phase::Attaching.begin();
                     if let Some(path) = self.wanted(tid, name) {
-                        Phase::Preparing.begin();
+                        set_held(tid);
                         return Ok(Some((tid, path)));
                     }
                     stops::go_on(tid, 0).or_else(may_be_killed)?;
                 }
                 Ok((tid, stop)) => self.proceed(tid, stop)?,
                 // If exec failed, the thread that started the command has reaped it.
-                Err(Errno::ECHILD) => {
-                    self.end(self.command)?;
-                    return Ok(None);
-                }
+                Err(Errno::ECHILD) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
         }
     }
 
-    /// Returns the path of a program that has just called exec, if it is the wanted program.
-    fn wanted(&mut self, pid: u32, name: Option<&OsStr>) -> Option<PathBuf> {
-        let Some(name) = name else {
-            return Some(PathBuf::new());
-        };
-        let program = NewProgram::read(pid).ok()?;
-        let file = program.file_name();
-        if self.ran.len() < NAMED && !self.ran.contains(&file) {
-            self.ran.push(file);
+    /// Returns the path of a program that has just called exec, if it is the program `name`: its path if `name` has a
+    /// slash, otherwise its file name or the name by which it was called. A script is not a program.
+    fn wanted(&mut self, pid: u32, name: &OsStr) -> Option<PathBuf> {
+        let exe = Process::new(pid).and_then(Process::exe).ok()?;
+        let file = exe.file_name().unwrap_or_default();
+        let shown = file.to_string_lossy().into_owned();
+        if self.ran.len() < MOST_NAMES && !self.ran.contains(&shown) {
+            self.ran.push(shown);
         }
-        program.is_named(name).then(|| program.path())
+        let program = NewProgram::read(pid).ok();
+        let is_it = match name.as_bytes().contains(&b'/') {
+            true => is_same_file(Path::new(name), Path::new(&format!("/proc/{pid}/exe"))),
+            false => {
+                let called = program.as_ref().and_then(NewProgram::called);
+                [Some(file), called.as_deref()].contains(&Some(name))
+            }
+        };
+        is_it.then(|| program.map_or(exe, |program| program.path()))
     }
 
     /// Takes the handle of a command that has called exec. Before exec this would be a deadlock: any signal would stop
@@ -213,8 +254,6 @@ impl Tree {
     fn begin(&mut self, tid: u32) -> io::Result<()> {
         if let Some(started) = self.started.take_if(|started| started.pid == tid) {
             self.child = Some(started.join()?);
-            // The command runs now, so a signal that ends tiptoe must be passed on to it.
-            Phase::Attaching.begin();
         }
         Ok(())
     }
@@ -241,47 +280,58 @@ impl Tree {
     /// Reaps an ended thread. Only then its parent is notified.
     fn end(&mut self, tid: u32) -> io::Result<()> {
         self.threads.remove(&tid);
-        if tid != self.command {
-            let _ = stops::look(tid, false);
-            return Ok(());
-        }
-        let is_before_exec = self.started.is_some();
-        if let Some(started) = self.started.take() {
-            self.child = Some(started.join()?);
-        }
-        if let Some(child) = &mut self.child {
-            let status = child.wait()?;
-            self.status = Some(status);
-            if is_before_exec {
-                return Err(IoReason::EndedBeforeExec(status).into());
+        match &mut self.child {
+            _ if Some(tid) != self.own_end => drop(stops::look(tid, false)),
+            // The handle keeps the status. A later thread may get the command's id.
+            Some(child) => {
+                child.wait()?;
+                self.own_end = None;
             }
+            // It did not get to its exec.
+            None => return Err(Errno::ESRCH.into()),
         }
         Ok(())
     }
 
     /// Holds the program until the tracer is dropped.
     fn hold(mut self, program: u32, asked: &Receiver<Request>) {
+        let mut fresh = None;
         loop {
             for tid in self.threads.clone() {
                 match stops::peek(tid, libc::WNOHANG) {
-                    // The command's end is left to the owner of its handle.
-                    Ok(Stop::Ended) if tid == self.command => drop(self.threads.remove(&tid)),
+                    Ok(Stop::Ended) if Some(tid) == self.own_end => {
+                        self.own_end = None;
+                        self.threads.remove(&tid);
+                    }
                     Ok(Stop::None) => {}
-                    Ok(_) if tid == program => {}
+                    Ok(stop) if tid == program && stop != Stop::Ended => {}
                     Ok(stop) => drop(self.proceed(tid, stop)),
                     Err(_) => drop(self.threads.remove(&tid)),
                 }
             }
             match asked.recv_timeout(TICK) {
-                Ok(Request(entries, tell)) => {
-                    let program = NewProgram::read(program);
-                    let _ = tell.send(program.and_then(|program| program.exec_again(&entries)));
-                }
+                Ok(work) => match &mut fresh {
+                    Some(fresh) => work(Ok(fresh)),
+                    None => match NewProgram::read(program) {
+                        Ok(read) => work(Ok(fresh.insert(read))),
+                        Err(error) => work(Err(error)),
+                    },
+                },
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        // The thread's end would detach the program, too, but only some time later.
+        let _ = ptrace::detach(Pid::from_raw(program.cast_signed()), None);
     }
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| {
+        let file = std::fs::metadata(path).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    id(one).is_some() && id(one) == id(other)
 }
 
 /// A thread that was killed while it was stopped is not stopped any more.
@@ -316,23 +366,26 @@ mod tests {
             })
     }
 
+    /// Sends a signal to a command that is traced but has not begun. Returns whether it got to its exec.
     fn signalled(program: &str, signal: i32) -> Result<bool, String> {
         let words = [OsString::from(program)];
-        let started = preload::start(Path::new(program), &words, None, None).expect("a process");
+        let started = preload::start(Path::new(program), &words, None).expect("a process");
         let pid = started.pid;
-        // SAFETY: takes two numbers; nothing has waited for the child yet.
-        assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
-        let launched = with_deadline(pid, move || launch(started, None));
-        let Launch::Held(held) = launched.map_err(|error| error.to_string())? else {
-            return Err("it ended".to_owned());
-        };
-        assert_eq!(held.pid, pid);
-        let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");
-        let mut child = held.child;
-        child.kill().expect("it is ours");
-        drop(held.tracer);
-        child.wait().expect("its end");
-        Ok(file != std::env::current_exe().expect("this test"))
+        let launched = with_deadline(pid, move || {
+            let mut tree = Tree::new(started);
+            tree.seize().expect("it is ours");
+            // SAFETY: takes two numbers; nothing has waited for the child yet.
+            assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+            let found = tree.find(None).map_err(|error| error.to_string())?;
+            let Launch::Program { mut child, .. } = found else {
+                return Err("it ended".to_owned());
+            };
+            let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is held");
+            child.kill().expect("it is ours");
+            child.wait().expect("its end");
+            Ok(file)
+        });
+        Ok(launched? != std::env::current_exe().expect("this test"))
     }
 
     #[test]
@@ -345,7 +398,7 @@ mod tests {
     #[test]
     fn a_stopped_command_waits_to_be_continued() {
         let words = [OsString::from("true")];
-        let started = preload::start(Path::new("/bin/true"), &words, None, None);
+        let started = preload::start(Path::new("/bin/true"), &words, None);
         let started = started.expect("a process");
         let pid = started.pid;
         // SAFETY: takes two numbers; nothing has waited for the child yet.
@@ -358,11 +411,11 @@ mod tests {
             told.recv_timeout(Duration::from_millis(10))
         });
         let launched = launched.take(2_000).find_map(Result::ok);
-        let Some(Ok(Launch::Held(mut held))) = launched else {
+        let Some(Ok((Launch::Program { mut child, .. }, tracer))) = launched else {
             panic!("it is not held");
         };
-        drop(held.tracer);
-        assert!(held.child.wait().expect("its end").success());
+        drop(tracer);
+        assert!(child.wait().expect("its end").success());
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! A program that has just called exec, of whose code nothing has run. ptrace stops the process there.
 //!
 //! A launcher, such as env(1) or a shell script, starts the program to be traced with an environment that tiptoe did not
-//! make. So tiptoe makes the new program call exec once more, with the agent (tiptoe's library) in its
-//! environment. The second exec has the same effects as the first, because nothing of the program runs between the two.
+//! make. So the new program is made to create the agent's memory files (the agent is tiptoe's library), and to call exec
+//! once more with the agent in its environment. Nothing of the program runs between the two execs, so that the second one
+//! has the same effects as the first.
 //!
-//! INVARIANT: tiptoe may die at any moment. The arguments of the second exec are written below the stack, where the
-//! program has nothing yet. Then one ptrace call sets all registers. So the program either begins, or calls exec. No stop
-//! on the way is by a signal, which the program would get if tiptoe died, and no instruction is stepped, because the
-//! kernel would then end the program by SIGTRAP.
+//! What the process needs for its calls is written below the stack, where the program has nothing yet. One ptrace call
+//! sets all registers for a call.
+//!
+//! INVARIANT: tiptoe may die at any moment. During a call for the agent's memory the program then dies, too
+//! (PTRACE_O_EXITKILL), as a command does that has not begun. Otherwise the program either begins, or calls exec. No stop
+//! is by a signal, which the program would get if tiptoe died, and no instruction is stepped, because the kernel would
+//! then end the program by SIGTRAP.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -18,26 +22,37 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
-use nix::sys::ptrace;
+use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use tiptoe_sys::host::Process;
+use tiptoe_sys::host::procfs::Mapping;
 
 use crate::error::IoReason;
 use crate::inject::auxv_value;
-use crate::preload::{AgentEntries, PRELOAD, preload_entry};
+use crate::preload::{PRELOAD, preload_entry};
 use crate::stops::{self, Stop};
 
 /// The most bytes of a string in the arguments or the environment, with its end (execve(2)).
 const LONGEST: usize = 32 << 12;
 /// The most arguments and environment entries.
 const MOST: u64 = 1 << 16;
-/// The most bytes written below the stack. At exec the kernel maps 128 KiB there.
+/// The most bytes written below the stack. At exec the kernel usually maps 128 KiB there.
 const ROOM: usize = 96 << 10;
+/// The most bytes of code that are searched for a system call.
+const MOST_CODE: u64 = 4 << 20;
 /// The distance from the stack to what is written below it.
 const GAP: u64 = 256;
 
+const AT_SECURE: u64 = 23;
 const AT_EXECFN: u64 = 31;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// The options of a traced process.
+pub(crate) const OPTIONS: Options = Options::PTRACE_O_TRACESYSGOOD
+    .union(Options::PTRACE_O_TRACEEXEC)
+    .union(Options::PTRACE_O_TRACEFORK)
+    .union(Options::PTRACE_O_TRACEVFORK)
+    .union(Options::PTRACE_O_TRACECLONE);
 
 pub(crate) struct NewProgram {
     pid: u32,
@@ -49,6 +64,9 @@ pub(crate) struct NewProgram {
     /// The path that exec got: the program's, or a script's that the program interprets.
     given: PathBuf,
     is_script: bool,
+    is_secure: bool,
+    /// Whether the first exec has returned.
+    is_past_exec: bool,
 }
 
 /// The arguments of a second exec, as memory that begins at `at`.
@@ -61,8 +79,11 @@ struct ExecArguments {
 impl NewProgram {
     /// The calling thread must be the tracer of the stopped process.
     pub(crate) fn read(pid: u32) -> io::Result<NewProgram> {
-        let options = OpenOptions::new().read(true).write(true).clone();
-        let memory = options.open(format!("/proc/{pid}/mem"))?;
+        let mut options = OpenOptions::new();
+        let memory = options
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))?;
         let registers = ptrace::getregs(of(pid))?;
         let mut at = registers.rsp + 8;
         let [count] = words_at(&memory, registers.rsp)?;
@@ -88,6 +109,8 @@ impl NewProgram {
             environment,
             is_script: file != Some(id_of(&exe)),
             given,
+            is_secure: auxv_value(&auxv, AT_SECURE) != Some(0),
+            is_past_exec: false,
         })
     }
 
@@ -113,62 +136,128 @@ impl NewProgram {
         file_id(&self.exe_link())
     }
 
-    pub(crate) fn file_name(&self) -> String {
-        let path = self.exe();
-        let name = path.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
-    }
-
-    /// Returns whether this is the program `name`: its path if `name` has a slash, otherwise its file name, or the name
-    /// of a link to it that was given to exec. A script is not a program.
-    pub(crate) fn is_named(&self, name: &OsStr) -> bool {
-        if name.as_bytes().contains(&b'/') {
-            return file_id(Path::new(name)).is_some_and(|id| Some(id) == self.exe_id());
-        }
-        // For a script, the kernel makes the interpreter's path the first argument.
-        let first = || {
-            let first = self.arguments.first().copied().unwrap_or_default();
-            string(&self.memory, first).map(OsString::from_vec)
-        };
+    /// Returns the name by which the program was called: that of a link to it that was given to exec, or that a script
+    /// gives as its interpreter.
+    pub(crate) fn called(&self) -> Option<OsString> {
         let called = match self.is_script {
-            true => PathBuf::from(first().unwrap_or_default()),
+            // The kernel makes the interpreter's path the first argument.
+            true => {
+                let first = string(&self.memory, *self.arguments.first()?).ok()?;
+                PathBuf::from(OsString::from_vec(first))
+            }
             false => self.given.clone(),
         };
-        [self.exe().file_name(), called.file_name()].contains(&Some(name))
+        called.file_name().map(OsStr::to_owned)
     }
 
-    /// Makes the process call exec of the same file, with the same arguments and `entries` in its environment. The
-    /// calling thread remains the tracer, and the process is stopped after the second exec. If exec fails, the process is
-    /// as before.
-    pub(crate) fn exec_again(&self, entries: &AgentEntries) -> io::Result<()> {
-        let (preload, entry) = entries.message(&self.path());
-        let arguments = self.arguments_of_exec(&preload, entry)?;
+    /// Makes the process create the agent's memory files, and returns their numbers.
+    pub(crate) fn offer(&mut self) -> io::Result<[i32; 3]> {
+        if self.is_secure {
+            return Err(IoReason::GainsRights.into());
+        }
+        let process = Process::new(self.pid).map_err(io::Error::other)?;
+        let proc = process.open_in_root(Path::new("/proc/version"));
+        proc.map_err(|_| IoReason::NoProc)?;
+        let mut made = [0; 3];
+        for (at, name) in [c"tiptoe-agent", c"tiptoe-data", c"tiptoe-plan"]
+            .iter()
+            .enumerate()
+        {
+            let place = (self.registers.rsp - GAP) & !15;
+            self.memory.write_all_at(name.to_bytes_with_nul(), place)?;
+            let flags = u64::from(libc::MFD_ALLOW_SEALING);
+            match self.call(libc::SYS_memfd_create, [place, flags]) {
+                Ok(number) => made[at] = number as i32,
+                Err(error) => {
+                    self.close(&made[..at])?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Closes files from [`NewProgram::offer`].
+    pub(crate) fn close(&mut self, made: &[i32]) -> io::Result<()> {
+        for number in made {
+            self.call(libc::SYS_close, [*number as u64, 0])?;
+        }
+        Ok(())
+    }
+
+    /// Makes the process call exec of the same file, with the same arguments, and with the entries of
+    /// [`preload::message`](crate::preload::message) in its environment. `message` gets the program's path and its own
+    /// LD_PRELOAD. The process is stopped after the second exec. If exec fails, the process is as before.
+    pub(crate) fn exec_again(
+        &mut self,
+        message: impl FnOnce(&Path, Option<&OsStr>) -> (OsString, OsString),
+    ) -> io::Result<()> {
+        let own = self.own_preload()?;
+        let list = own.map(|at| string(&self.memory, at)).transpose()?;
+        let list = list.as_ref().and_then(|list| list.strip_prefix(PRELOAD));
+        let list = list.map(OsStr::from_bytes);
+        let (preload, entry) = message(&self.path(), list);
+        let first = preload_entry(&preload, list);
+        let arguments = self.arguments_of_exec(own, &first, &entry)?;
         arguments.write(&self.memory)?;
-        let rip = self.syscall_instruction()?;
         let [path, argv, envp] = arguments.words[..3] else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        // Ends the first exec, whose result would otherwise replace the number of the second.
+        let before = self.begin(libc::SYS_execve, [path, argv, envp])?;
+        if self.to_syscall()? == Stop::Event(libc::PTRACE_EVENT_EXEC) {
+            return Ok(());
+        }
+        self.end(&before).map(drop)
+    }
+
+    /// Makes the process execute a system call.
+    fn call(&mut self, number: i64, [first, second]: [u64; 2]) -> io::Result<u64> {
+        self.set_dies_with_tiptoe(true)?;
+        let before = self.begin(number, [first, second, 0])?;
         self.to_syscall()?;
+        let result = self.end(&before);
+        self.set_dies_with_tiptoe(false)?;
+        result
+    }
+
+    /// Begins a system call. Returns the registers that the program must get back.
+    fn begin(&mut self, number: i64, [rdi, rsi, rdx]: [u64; 3]) -> io::Result<user_regs_struct> {
+        let rip = self.syscall_instruction()?;
+        if !self.is_past_exec {
+            // Otherwise the result of the first exec would replace the number of the call.
+            self.to_syscall()?;
+            self.is_past_exec = true;
+        }
         let before = ptrace::getregs(of(self.pid))?;
         let registers = user_regs_struct {
             rip,
-            rax: libc::SYS_execve as u64,
-            rdi: path,
-            rsi: argv,
-            rdx: envp,
+            rax: number.cast_unsigned(),
+            rdi,
+            rsi,
+            rdx,
             // No system call was interrupted, so none is restarted.
             orig_rax: u64::MAX,
             ..before
         };
         ptrace::setregs(of(self.pid), registers)?;
         self.to_syscall()?;
-        if self.to_syscall()? == Stop::Event(libc::PTRACE_EVENT_EXEC) {
-            return Ok(());
+        Ok(before)
+    }
+
+    /// Ends a system call. Returns its result.
+    fn end(&self, before: &user_regs_struct) -> io::Result<u64> {
+        let result = ptrace::getregs(of(self.pid))?.rax;
+        ptrace::setregs(of(self.pid), *before)?;
+        match result.cast_signed() {
+            errno @ -4095..0 => Err(io::Error::from_raw_os_error(-errno as i32)),
+            _ => Ok(result),
         }
-        let failed = ptrace::getregs(of(self.pid))?.rax.cast_signed();
-        ptrace::setregs(of(self.pid), before)?;
-        Err(io::Error::from_raw_os_error(failed.wrapping_neg() as i32))
+    }
+
+    fn set_dies_with_tiptoe(&self, dies: bool) -> io::Result<()> {
+        let mut options = OPTIONS;
+        options.set(Options::PTRACE_O_EXITKILL, dies);
+        Ok(ptrace::setoptions(of(self.pid), options)?)
     }
 
     /// Continues up to exec, or to the beginning or end of a system call. Returns the stop there.
@@ -189,25 +278,25 @@ impl NewProgram {
 
     /// Finds a system call instruction in the code that the process is about to run, the loader's.
     fn syscall_instruction(&self) -> io::Result<u64> {
-        let maps = Process::new(self.pid)
-            .and_then(Process::maps)
-            .map_err(io::Error::other)?;
-        let code = maps
-            .iter()
-            .find(|mapping| mapping.contains(self.registers.rip));
-        let code = code.ok_or(io::ErrorKind::NotFound)?;
-        let mut bytes = vec![0; (code.end - code.start) as usize];
+        let process = Process::new(self.pid).map_err(io::Error::other)?;
+        let maps = process.maps().map_err(io::Error::other)?;
+        let is_next = |mapping: &&Mapping| mapping.contains(self.registers.rip);
+        let code = maps.iter().find(is_next).ok_or(io::ErrorKind::NotFound)?;
+        let size = (code.end - code.start).min(MOST_CODE);
+        let mut bytes = vec![0; size as usize];
         self.memory.read_exact_at(&mut bytes, code.start)?;
-        let found = bytes
-            .windows(SYSCALL.len())
-            .position(|bytes| bytes == SYSCALL);
+        let mut pairs = bytes.windows(SYSCALL.len());
+        let found = pairs.position(|bytes| bytes == SYSCALL);
         Ok(code.start + found.ok_or(io::ErrorKind::NotFound)? as u64)
     }
 
-    fn arguments_of_exec(&self, preload: &OsStr, entry: OsString) -> io::Result<ExecArguments> {
-        let own = self.own_preload()?;
-        let own_text = own.map(|at| string(&self.memory, at)).transpose()?;
-        let first = preload_entry(preload, own_text.as_deref());
+    /// `own` is the address of the program's entry LD_PRELOAD, which `first` replaces.
+    fn arguments_of_exec(
+        &self,
+        own: Option<u64>,
+        first: &OsStr,
+        entry: &OsStr,
+    ) -> io::Result<ExecArguments> {
         let argv = self.given_arguments()?;
         // Three words for the caller, then both arrays with their ends.
         let entries = self.environment.len() + usize::from(own.is_none()) + 1;
@@ -247,8 +336,9 @@ impl NewProgram {
         })
     }
 
+    /// Returns the address of the entry LD_PRELOAD, of several the last, as the loader does.
     fn own_preload(&self) -> io::Result<Option<u64>> {
-        for at in &self.environment {
+        for at in self.environment.iter().rev() {
             let mut name = [0; PRELOAD.len()];
             // The shortest string may end right at the end of the stack.
             let read = self.memory.read_at(&mut name, *at)?;
@@ -266,7 +356,8 @@ impl NewProgram {
             return Ok(self.arguments.clone());
         }
         let script = self.given.as_os_str().as_bytes();
-        for (index, at) in self.arguments.iter().enumerate().skip(1).take(2) {
+        // The interpreter's argument may also be the script's path.
+        for (index, at) in self.arguments.iter().enumerate().skip(1).take(2).rev() {
             if string(&self.memory, *at)? == script {
                 let rest = self.arguments[index + 1..].iter();
                 return Ok(self.arguments[..1].iter().chain(rest).copied().collect());

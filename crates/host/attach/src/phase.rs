@@ -31,6 +31,8 @@ pub enum Phase {
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Preparing as u8);
 /// The started command's id, until tiptoe has waited for the command; otherwise 0.
 static COMMAND: AtomicU32 = AtomicU32::new(0);
+/// A program that a started command runs, while tiptoe holds it; otherwise 0.
+static HELD: AtomicU32 = AtomicU32::new(0);
 /// The thread that starts the command, until exec; otherwise 0. The kernel's list of this thread's children shows
 /// the command before tiptoe knows its id.
 static STARTER: AtomicU32 = AtomicU32::new(0);
@@ -58,6 +60,11 @@ impl Phase {
 /// Records the started command's id; 0 once tiptoe has waited for the command.
 pub fn set_command(pid: u32) {
     COMMAND.store(pid, Relaxed);
+}
+
+/// Records a program that must not begin if tiptoe ends; 0 once it may.
+pub(crate) fn set_held(pid: u32) {
+    HELD.store(pid, Relaxed);
 }
 
 pub(crate) fn set_starter(is_starting: bool) {
@@ -88,6 +95,11 @@ pub fn end_command(signal: i32) {
             // SAFETY: kill takes two numbers; a child of ours that was not reaped keeps its id.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
+    }
+    let held = HELD.load(Relaxed).cast_signed();
+    if held != 0 {
+        // SAFETY: kill takes two numbers; a held program does not end, so the id is still its own.
+        unsafe { libc::kill(held, libc::SIGKILL) };
     }
     if has_no_command() {
         return;

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -37,13 +36,6 @@ pub struct AgentDescriptors {
     key: Key,
 }
 
-/// How a program that inherited the descriptors is told of them.
-pub struct AgentEntries {
-    descriptors: DescriptorEntry,
-    key: Key,
-    inodes: [u64; 3],
-}
-
 impl AgentDescriptors {
     /// Makes inheritable copies of the descriptors. Writes a new key at offset `at` of the agent's file.
     pub fn new(
@@ -52,12 +44,9 @@ impl AgentDescriptors {
         data: &OwnedFd,
         plan: &OwnedFd,
     ) -> io::Result<AgentDescriptors> {
-        let key = random::words();
+        let (agent, key) = with_key(agent, at);
         let file = memfd(c"tiptoe-agent", agent.len() as u64)?;
-        let mut writer = File::from(file.try_clone()?);
-        writer.write_all(agent)?;
-        let words = key.map(u64::to_le_bytes);
-        writer.write_all_at(words.as_flattened(), at as u64)?;
+        File::from(file.try_clone()?).write_all(&agent)?;
         seal(&file, seals::AGENT)?;
         let [agent, data, plan] = [&file, data, plan].map(inheritable);
         Ok(AgentDescriptors {
@@ -66,45 +55,44 @@ impl AgentDescriptors {
         })
     }
 
-    /// Returns the entries that make a program load the agent.
-    pub fn entries(&self) -> io::Result<AgentEntries> {
+    fn message(&self, program: &Path) -> (OsString, OsString) {
         let [agent, data, plan] = self.fds.each_ref().map(AsRawFd::as_raw_fd);
-        let mut inodes = [0; 3];
-        for (inode, fd) in inodes.iter_mut().zip(&self.fds) {
-            *inode = File::from(fd.try_clone()?).metadata()?.ino();
-        }
-        Ok(AgentEntries {
-            descriptors: DescriptorEntry { agent, data, plan },
-            key: self.key,
-            inodes,
-        })
+        let descriptors = DescriptorEntry { agent, data, plan };
+        let own = std::env::var_os("LD_PRELOAD");
+        message(descriptors, self.key, program, own.as_deref())
     }
 }
 
-impl AgentEntries {
-    /// Returns whether a process still has the inherited descriptors.
-    pub(crate) fn are_open_in(&self, pid: u32) -> bool {
-        let DescriptorEntry { agent, data, plan } = self.descriptors;
-        let mut numbers = [agent, data, plan].into_iter().zip(self.inodes);
-        numbers.all(|(number, inode)| {
-            let found = std::fs::metadata(format!("/proc/{pid}/fd/{number}"));
-            found.is_ok_and(|found| found.ino() == inode)
-        })
+/// Returns the agent's file with a new key at offset `at`.
+pub(crate) fn with_key(agent: &[u8], at: usize) -> (Vec<u8>, Key) {
+    let key: Key = random::words();
+    let mut agent = agent.to_vec();
+    let place = agent.iter_mut().skip(at);
+    let bytes = key.map(u64::to_le_bytes);
+    for (to, from) in place.zip(bytes.as_flattened()) {
+        *to = *from;
     }
+    (agent, key)
+}
 
-    /// Returns the value for LD_PRELOAD, and the environment entry of [`tiptoe_wire::descriptors`].
-    pub(crate) fn message(&self, program: &Path) -> (OsString, OsString) {
-        let mut preload = OsString::new();
-        if let Some(runtime) = order::runtime_that_must_be_first(program) {
-            preload.push(runtime);
-            preload.push(":");
-        }
-        preload.push(format!("/proc/self/fd/{}", self.descriptors.agent));
-        let mut entry = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.descriptors.write(self.key, &mut entry);
-        (preload, entry.into())
+/// Returns the value for LD_PRELOAD, and the environment entry of [`tiptoe_wire::descriptors`]. `own` is the program's
+/// own LD_PRELOAD.
+pub(crate) fn message(
+    descriptors: DescriptorEntry,
+    key: Key,
+    program: &Path,
+    own: Option<&OsStr>,
+) -> (OsString, OsString) {
+    let mut preload = OsString::new();
+    if let Some(runtime) = order::runtime_that_must_be_first(program, own) {
+        preload.push(runtime);
+        preload.push(":");
     }
+    preload.push(format!("/proc/self/fd/{}", descriptors.agent));
+    let mut entry = String::new();
+    // Writing to a string cannot fail.
+    let _ = descriptors.write(key, &mut entry);
+    (preload, entry.into())
 }
 
 fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
@@ -185,16 +173,14 @@ impl StartedCommand {
 }
 
 /// Forks a process that waits for [`StartedCommand::go`] before it becomes `command`, whose file is `program`.
-/// `entries` are added to its environment.
 pub(crate) fn start(
     program: &Path,
     command: &[OsString],
     passed: Option<AgentDescriptors>,
-    entries: Option<&AgentEntries>,
 ) -> io::Result<StartedCommand> {
     let (mut pid_reader, mut to_parent) = io::pipe()?;
     let (go, proceed) = io::pipe()?;
-    let message = entries.map(|entries| entries.message(program));
+    let message = passed.as_ref().map(|passed| passed.message(program));
     let image = ExecImage::new(program, command, message)?;
     let mut child = Command::new(&command[0]);
     let far_end = proceed.as_raw_fd();
@@ -247,7 +233,8 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
     if let Some((preload, descriptors_entry)) = message {
         let mut own = entries.iter_mut();
         let own = own.find(|entry| entry.as_bytes().starts_with(PRELOAD));
-        let first = preload_entry(&preload, own.as_ref().map(|entry| entry.as_bytes()));
+        let list = own.as_ref().map(|entry| &entry.as_bytes()[PRELOAD.len()..]);
+        let first = preload_entry(&preload, list.map(OsStr::from_bytes));
         match own {
             Some(entry) => *entry = first,
             None => entries.push(first),
@@ -257,13 +244,13 @@ fn environment(message: Option<(OsString, OsString)>) -> impl Iterator<Item = Os
     entries.into_iter()
 }
 
-/// Returns the entry LD_PRELOAD with `preload` before the libraries of the program's own entry.
-pub(crate) fn preload_entry(preload: &OsStr, own: Option<&[u8]>) -> OsString {
+/// Returns the entry LD_PRELOAD with `preload` before the program's own list.
+pub(crate) fn preload_entry(preload: &OsStr, own: Option<&OsStr>) -> OsString {
     let mut entry = OsStr::from_bytes(PRELOAD).to_owned();
     entry.push(preload);
-    if let Some(own) = own.and_then(|own| own.strip_prefix(PRELOAD)) {
+    if let Some(own) = own {
         entry.push(":");
-        entry.push(OsStr::from_bytes(own));
+        entry.push(own);
     }
     entry
 }

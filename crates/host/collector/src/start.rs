@@ -13,12 +13,12 @@ use tiptoe_sys::host::attach_progress;
 use tiptoe_sys::host::capabilities::agent_calls;
 use tiptoe_sys::host::procfs::{Mapping, Process};
 
-use tiptoe_attach::link::{Link, Terms};
+use tiptoe_attach::link::Link;
 use tiptoe_attach::offer::Offer;
 use tiptoe_attach::phase::Phase;
-use tiptoe_attach::preload::{self, AgentDescriptors, AgentEntries};
+use tiptoe_attach::preload;
 use tiptoe_attach::resident::agent_in;
-use tiptoe_attach::{AttachError, Attached, end_check};
+use tiptoe_attach::{Attached, end_check};
 use tiptoe_session::{Process as SessionProcess, ProcessNote};
 use tiptoe_wire::Layout;
 
@@ -149,7 +149,7 @@ pub(crate) fn start_and_attach(
 pub(crate) fn start(command: &[OsString], plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
     let program = preload::find_program(&command[0])?;
     match &plan.request.exec {
-        Some(name) => start_launcher(&program, command, name, plan, cache),
+        Some(name) => start_launcher(command, name, plan, cache),
         None => start_program(&program, command, plan, cache)
             .map_err(|error| error_of_launcher(error, &program, command)),
     }
@@ -192,35 +192,33 @@ fn start_program(
     };
     let against = rules_against_agent(object.as_ref().ok(), &path, Process::current(), plan)?;
     if plan.request.via != Via::Kernel && against.is_none() {
-        let (offer, passed, entries) = offer(plan)?;
-        let target = Attached::start(program, command, Some(passed), Some(&entries))?;
-        return with_agent(target, &offer, plan, cache);
+        let layout = layout(plan);
+        let offer = Offer::new(layout.geometry)?;
+        let passed = offer.passed(plan.request.agent)?;
+        let mut target = Attached::start(program, command, Some(passed))?;
+        target.link = Some(offer.open(&plan.terms(&layout), target.process.pid())?);
+        return with_agent(target, plan, cache);
     }
-    let target = Attached::start(program, command, None, None)?;
+    let target = Attached::start(program, command, None)?;
     in_kernel(target, object?, path, against, plan)
 }
 
-/// A *launcher*, such as env(1) or a shell script, starts the program `name`, or becomes it by exec. It inherits the
-/// agent's descriptors, and its environment does not change.
+/// A *launcher*, such as env(1) or a shell script, starts the program `name`, or becomes it by exec.
 fn start_launcher(
-    program: &Path,
     command: &[OsString],
     name: &OsStr,
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Tracee, Error> {
-    let is_by_kernel = plan.request.via == Via::Kernel;
-    let offered = (!is_by_kernel).then(|| offer(plan)).transpose()?;
-    let (passed, agent) = offered
-        .map(|(offer, passed, entries)| (passed, (offer, entries)))
-        .unzip();
-    let mut target = Attached::start(program, command, passed, None)?;
+    let mut target = Attached::start_alone(command)?;
     let path = target.hold_at_program(name)?;
     let object = Object::of_program(&path)?;
     let mut against = rules_against_agent(Some(&object), &path, target.process, plan)?;
-    if let Some((offer, entries)) = agent.filter(|_| against.is_none()) {
-        match target.exec_with_agent(entries) {
-            Ok(()) => return with_agent(target, &offer, plan, cache),
+    if plan.request.via != Via::Kernel && against.is_none() {
+        let layout = layout(plan);
+        let terms = plan.terms(&layout);
+        match target.exec_with_agent(plan.request.agent, layout.geometry, &terms) {
+            Ok(()) => return with_agent(target, plan, cache),
             Err(why) => against = Some(kept_out(Error::from(why).into(), &path, plan)?),
         }
     }
@@ -304,22 +302,11 @@ fn layout(plan: &Plan) -> Layout {
     Layout::of(&plan.needs(0, probes))
 }
 
-fn offer(plan: &Plan) -> Result<(Offer, AgentDescriptors, AgentEntries), Error> {
-    let offer = Offer::new(layout(plan).geometry)?;
-    let passed = offer.passed(plan.request.agent)?;
-    let entries = passed.entries().map_err(AttachError::SharedMemory)?;
-    Ok((offer, passed, entries))
-}
-
 /// Lets a held command load the agent, which then holds it. If the agent cannot serve, it keeps the program from
 /// starting until the link (its shared memory with tiptoe) is dropped.
-fn with_agent(
-    mut target: Attached,
-    offer: &Offer,
-    plan: &Plan,
-    cache: &mut Cache,
-) -> Result<Tracee, Error> {
-    match lead_in(&mut target, offer, &plan.terms(&layout(plan))) {
+fn with_agent(mut target: Attached, plan: &Plan, cache: &mut Cache) -> Result<Tracee, Error> {
+    let held = target.hold_in_agent();
+    match held.map(|()| wait_for_agent(&target)) {
         Ok(Ok(())) => Tracee::adopt(target, plan, cache),
         // Only a killed command counts as ended. A command that exited was no program, or its loader failed.
         _ if target.has_failed_by_end() && target.killed_by().is_some() => {
@@ -334,19 +321,8 @@ fn with_agent(
                 error: Box::new(error),
             })
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
-}
-
-/// Lets a command run until its agent answers. The inner error is why the agent does not answer.
-fn lead_in(
-    target: &mut Attached,
-    offer: &Offer,
-    terms: &Terms,
-) -> Result<Result<(), Reason>, Error> {
-    target.link = Some(offer.open(terms, target.process.pid())?);
-    target.hold_in_agent()?;
-    Ok(wait_for_agent(target))
 }
 
 fn wait_for_agent(target: &Attached) -> Result<(), Reason> {

@@ -18,14 +18,15 @@ use crate::error::IoReason;
 use crate::error::inject_error::{BadDescriptor, InjectCall, InjectError};
 use crate::memfd::seal;
 
-pub(super) struct OfferedFds {
+/// Memory that a process made for an agent.
+pub(crate) struct OfferedFds {
     pub agent: OwnedFd,
     pub data: OwnedFd,
     pub plan: OwnedFd,
 }
 
 impl OfferedFds {
-    pub(super) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
+    pub(crate) fn take(pid: u32, tid: u32, fds: [i32; 3]) -> Result<Self, InjectError> {
         let os = |error| InjectError::os(pid, InjectCall::TakeDescriptor, error);
         let process = pidfd(pid, tid).map_err(os)?;
         // The thread may have ended, and its id been reused.
@@ -44,7 +45,7 @@ impl OfferedFds {
         })
     }
 
-    pub(super) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
+    pub(crate) fn fill(&self, agent: &[u8], data: u64, plan: u64) -> io::Result<()> {
         let file = File::from(self.agent.try_clone()?);
         file.write_all_at(agent, 0).map_err(explain_file_size)?;
         seal(&self.agent, seals::AGENT)?;
@@ -53,7 +54,7 @@ impl OfferedFds {
     }
 
     /// Seals the plan against new writable mappings. Existing mappings stay writable.
-    pub(super) fn close_plan(&self) -> io::Result<()> {
+    pub(crate) fn close_plan(&self) -> io::Result<()> {
         seal(&self.plan, seals::PLAN)
     }
 }

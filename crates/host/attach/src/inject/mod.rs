@@ -65,7 +65,7 @@ pub use traced_thread::thread_pointer;
 use borrow::{BorrowedThread, StubStart};
 use cave::HomeOccupant;
 use mailbox_client::MailboxClient;
-use memfds::OfferedFds;
+pub(crate) use memfds::OfferedFds;
 use process::Process;
 use stub::{Mailbox, state};
 use tiptoe_price::own;

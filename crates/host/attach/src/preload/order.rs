@@ -11,10 +11,13 @@ use super::interpreter;
 
 const NAMES: [&[u8]; 2] = [b"libasan.so", b"libclang_rt.asan"];
 
-/// Returns the runtime that must precede the agent. Its bare name suffices, because the loader searches the same
-/// paths for LD_PRELOAD as for a needed library.
-pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
-    preloaded().or_else(|| {
+/// Returns the runtime that must precede the agent; `preload` is the program's own LD_PRELOAD. The runtime's bare name
+/// suffices, because the loader searches the same paths for LD_PRELOAD as for a needed library.
+pub(super) fn runtime_that_must_be_first(
+    program: &Path,
+    preload: Option<&OsStr>,
+) -> Option<OsString> {
+    preload.and_then(preloaded).or_else(|| {
         let needed = needed_libraries(&interpreter(program))?;
         needed
             .into_iter()
@@ -23,8 +26,7 @@ pub(super) fn runtime_that_must_be_first(program: &Path) -> Option<OsString> {
     })
 }
 
-fn preloaded() -> Option<OsString> {
-    let list = std::env::var_os("LD_PRELOAD")?;
+fn preloaded(list: &OsStr) -> Option<OsString> {
     let mut names = list.as_bytes().split(|byte| b": ".contains(byte));
     let found = names.find(|name| is_runtime(name))?;
     Some(OsStr::from_bytes(found).to_owned())

@@ -57,7 +57,11 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     let read = |entry: &[u8]| DescriptorEntry::read(entry, key);
     // SAFETY: as above.
     let (message, passed) = unsafe { find(envp, read) }?;
-    let preload = |entry: &[u8]| entry.starts_with(PRELOAD).then_some(());
+    // The program may have several lists, of which the loader uses the last.
+    let preload = |entry: &[u8]| {
+        let mut names = entry.strip_prefix(PRELOAD)?.split(|byte| *byte == b':');
+        names.any(|name| is_agent(name, passed.agent)).then_some(())
+    };
     // SAFETY: as above; `find` returned an entry of the array.
     unsafe {
         remove(message);

@@ -331,18 +331,20 @@ impl Drop for Attached {
             Some(Hold::InAgent(child)) => (child, None),
             _ => return,
         };
-        if is_launched {
-            // The launcher may have something to clean up.
-            // SAFETY: takes two numbers; nothing has waited for the child, so the id is still the child's.
-            unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-        } else {
+        if !is_launched {
             let _ = child.kill();
         }
         // The tracer must go first, because the command's end is seen only when all of its traced threads are reaped.
         drop(tracer);
-        if !is_launched {
+        match is_launched {
             // No deadline, because no process can block SIGKILL.
-            let _ = child.wait();
+            false => drop(child.wait()),
+            // The launcher may have something to clean up.
+            true if matches!(child.try_wait(), Ok(None)) => {
+                // SAFETY: takes two numbers; the child was not reaped, so the id is still the child's.
+                unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+            }
+            true => {}
         }
         set_held(0);
         set_command(0);

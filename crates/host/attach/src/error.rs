@@ -74,7 +74,7 @@ pub(crate) enum IoReason {
     EndedBeforeExec(ExitStatus),
     #[error("the kernel gives it more rights than its launcher has")]
     GainsRights,
-    #[error("its root folder has no /proc")]
+    #[error("it cannot open its own descriptors in /proc")]
     NoProc,
     #[error("too many arguments, or too much environment")]
     ManyArguments,

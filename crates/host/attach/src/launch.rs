@@ -209,6 +209,7 @@ impl Tree {
         loop {
             match stops::peek_any(0) {
                 Ok((tid, Stop::Event(libc::PTRACE_EVENT_EXEC))) => {
+                    stops::take_exec(tid)?;
                     self.begin(tid)?;
                     let Some(name) = name else {
                         return Ok(Some((tid, PathBuf::new())));
@@ -265,6 +266,9 @@ impl Tree {
             Stop::Signal(signal) => stops::go_on(tid, signal),
             Stop::Event(libc::PTRACE_EVENT_STOP) if stops::is_of_group(tid) => stops::listen(tid),
             Stop::Event(event) => {
+                if event == libc::PTRACE_EVENT_EXEC {
+                    stops::take_exec(tid)?;
+                }
                 if BIRTHS.contains(&event) {
                     let born = ptrace::getevent(Pid::from_raw(tid.cast_signed()));
                     let born = born.ok().and_then(|tid| u32::try_from(tid).ok());

@@ -13,7 +13,7 @@
 //! is by a signal, which the program would get if tiptoe died, and no instruction is stepped, because the kernel would
 //! then end the program by SIGTRAP.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -43,6 +43,7 @@ const MOST_CODE: u64 = 4 << 20;
 /// The distance from the stack to what is written below it.
 const GAP: u64 = 256;
 
+const AT_FLAGS: u64 = 8;
 const AT_SECURE: u64 = 23;
 const AT_EXECFN: u64 = 31;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -65,6 +66,8 @@ pub(crate) struct NewProgram {
     given: PathBuf,
     is_script: bool,
     is_secure: bool,
+    /// Whether the kernel kept a script's first argument (binfmt_misc with the flag P).
+    keeps_first: bool,
     /// Whether the first exec has returned.
     is_past_exec: bool,
 }
@@ -110,6 +113,7 @@ impl NewProgram {
             is_script: file != Some(id_of(&exe)),
             given,
             is_secure: auxv_value(&auxv, AT_SECURE) != Some(0),
+            keeps_first: auxv_value(&auxv, AT_FLAGS).is_some_and(|flags| flags & 1 != 0),
             is_past_exec: false,
         })
     }
@@ -163,10 +167,8 @@ impl NewProgram {
             .iter()
             .enumerate()
         {
-            let place = (self.registers.rsp - GAP) & !15;
-            self.memory.write_all_at(name.to_bytes_with_nul(), place)?;
             let flags = u64::from(libc::MFD_ALLOW_SEALING);
-            match self.call(libc::SYS_memfd_create, [place, flags]) {
+            match self.call_with(name, libc::SYS_memfd_create, flags) {
                 Ok(number) => made[at] = number as i32,
                 Err(error) => {
                     self.close(&made[..at])?;
@@ -174,7 +176,23 @@ impl NewProgram {
                 }
             }
         }
+        // The process may see the /proc of other processes only, or a security module may forbid the file. Then the
+        // loader would print an error.
+        let path = CString::new(format!("/proc/self/fd/{}", made[0]))?;
+        if self
+            .call_with(&path, libc::SYS_access, libc::R_OK as u64)
+            .is_err()
+        {
+            self.close(&made)?;
+            return Err(IoReason::NoProc.into());
+        }
         Ok(made)
+    }
+
+    fn call_with(&mut self, text: &CStr, number: i64, second: u64) -> io::Result<u64> {
+        let place = (self.registers.rsp - GAP) & !15;
+        self.memory.write_all_at(text.to_bytes_with_nul(), place)?;
+        self.call(number, [place, second])
     }
 
     /// Closes files from [`NewProgram::offer`].
@@ -356,12 +374,20 @@ impl NewProgram {
             return Ok(self.arguments.clone());
         }
         let script = self.given.as_os_str().as_bytes();
-        // The interpreter's argument may also be the script's path.
-        for (index, at) in self.arguments.iter().enumerate().skip(1).take(2).rev() {
-            if string(&self.memory, *at)? == script {
-                let rest = self.arguments[index + 1..].iter();
-                return Ok(self.arguments[..1].iter().chain(rest).copied().collect());
-            }
+        let is_script = |index: usize| -> io::Result<bool> {
+            let argument = self.arguments.get(index);
+            argument.map_or(Ok(false), |at| Ok(string(&self.memory, *at)? == script))
+        };
+        let index = match (is_script(1)?, is_script(2)?) {
+            _ if self.keeps_first => None,
+            (true, false) => Some(1),
+            (false, true) => Some(2),
+            // Both: the interpreter's own argument, or the script's first, is this path, too.
+            _ => None,
+        };
+        if let (Some(index), Some(first)) = (index, self.arguments.first()) {
+            let rest = self.arguments.iter().skip(index + 1);
+            return Ok([first].into_iter().chain(rest).copied().collect());
         }
         Err(IoReason::UnknownFormat.into())
     }

@@ -77,6 +77,12 @@ pub(crate) fn listen(tid: u32) -> Result<(), Errno> {
     resume(libc::PTRACE_LISTEN, tid, 0)
 }
 
+/// Consumes an exec stop. Since Linux 5.13 no request works on a thread that got its process's id by exec before that.
+/// Nothing is lost if the tracer then dies, because the stop is by no signal.
+pub(crate) fn take_exec(tid: u32) -> Result<(), Errno> {
+    wait(tid, libc::WSTOPPED | libc::WNOHANG).map(drop)
+}
+
 fn wait(tid: u32, way: i32) -> Result<libc::siginfo_t, Errno> {
     wait_for(libc::P_PID, tid, way)
 }

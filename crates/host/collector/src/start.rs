@@ -241,8 +241,11 @@ fn rules_against_agent(
         let locks = || unpatchable(header).filter(|_| plan.locks());
         refusal.map(Reason::Program).or_else(locks)
     });
-    let mode = |process: Process| process.status().ok().map(|status| status.seccomp);
-    let has_own_filter = || mode(process) != mode(Process::current());
+    let filters = |process: Process| {
+        let status = process.status().ok();
+        status.map(|status| (status.seccomp, status.seccomp_filters))
+    };
+    let has_own_filter = || filters(process) != filters(Process::current());
     let filtered = || has_own_filter().then_some(Reason::Seccomp);
     let refused_call = || agent_calls().err().map(Reason::RefusedCall);
     let inherited = || {

@@ -30,6 +30,8 @@ pub struct Status {
     pub threads: u32,
     /// The seccomp mode: 0 off, 1 strict, 2 filters.
     pub seccomp: u32,
+    /// The number of seccomp filters (Linux 5.9).
+    pub seccomp_filters: u32,
     /// Whether exec gives no new rights.
     pub no_new_privs: bool,
     /// Effective capabilities, bit by number.
@@ -69,6 +71,7 @@ impl Status {
             "Uid" => self.uids = words(value)?.try_into().ok()?,
             "Threads" => self.threads = value.parse().ok()?,
             "Seccomp" => self.seccomp = value.parse().ok()?,
+            "Seccomp_filters" => self.seccomp_filters = value.parse().ok()?,
             "NoNewPrivs" => self.no_new_privs = value == "1",
             "CapEff" => self.cap_eff = mask(value)?,
             "SigBlk" => self.sig_blk = SignalSet(mask(value)?),

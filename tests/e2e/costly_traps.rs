@@ -1,5 +1,4 @@
-//! If no jump fits, the kernel's uprobe or a trap of the agent (tiptoe's library) counts calls, whichever is
-//! cheaper. The agent counts what the kernel cannot.
+//! If no jump fits, the kernel's uprobe or a trap of the agent (tiptoe's library) counts calls, whichever is cheaper.
 
 use std::process::Command;
 

@@ -112,8 +112,6 @@ fn the_cost_of_a_rejected_call_is_reported() {
     assert!(unit.as_f64() > Some(0.0), "{unit}");
 }
 
-/// The kernel emulates `push` and a no-operation, replaces a 5-byte no-operation by a call, and single-steps other
-/// instructions, at different prices.
 #[test]
 fn the_kernels_probes_are_priced_by_their_instructions() {
     let [push, nops, endbr, mov, nop5] = prices();

@@ -201,7 +201,6 @@ fn a_signal_that_ends_tiptoe_ends_the_launcher() {
     assert!(!status.success());
 }
 
-/// The children of a thread, of vfork and of posix_spawn, and a launcher that ends first.
 #[test]
 fn every_way_to_start_a_child_is_followed() {
     let program = target("exec");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// A test may hold a lock this long.
 const LIMIT: Duration = Duration::from_secs(130);
 
-/// Waits for this folder's lock, which is held until the returned file is closed. Panics after 130 s.
+/// Waits for this folder's lock, which is held until the returned file is closed.
 pub fn wait(folder: &Path) -> File {
     let file = File::open(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     lock(&file, folder);

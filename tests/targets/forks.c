@@ -25,7 +25,6 @@ int main(int argc, char **argv) {
     wait_for_start(argc, argv);
     for (uint64_t i = 0; i + 1 < forks; i++) forked(fork());
     forked((pid_t)syscall(SYS_fork));
-    // These children share their parent's memory.
     for (int i = 0; i < 3; i++) {
         pid_t child = vfork();
         if (child == 0) _exit(0);

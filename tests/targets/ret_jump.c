@@ -42,7 +42,6 @@ PROBED int lands(int depth, int value) {
     return got;
 }
 
-// The first jump lands in a callee of this frame, the second one in a caller.
 PROBED int between(int depth, int value) {
     ENTER(between);
     lands(depth, value);

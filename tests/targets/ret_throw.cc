@@ -193,7 +193,6 @@ static void kept() {
         if (pointer) guarded([&pointer]() -> int { std::rethrow_exception(pointer); });
     }
 }
-// The last exception crosses to the thread that joins.
 static void threads() {
     auto one = [] {
         for (int i = 0; i < 200; i++) {
@@ -271,7 +270,6 @@ static void tell(uint64_t inside) {
     TELL(noisy); TELL(yields); TELL(raises); TELL(throws_handling);
     c_tell();
 }
-// The frames still exist when the program dies.
 static void uncaught() {
     std::set_terminate([] { tell(1); abort(); });
     handler_below();

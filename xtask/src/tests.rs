@@ -1,5 +1,4 @@
-//! Runs every test of the workspace, each in its own process under a keeper, which kills what the test leaves
-//! ([`crate::keep`]).
+//! Runs every test of the workspace, each in its own process under a keeper ([`crate::keep`]).
 //!
 //! - Tests that need what a machine has only once, such as debug registers (`tests/owners.txt`), run one at a time,
 //!   all others concurrently. The longest tests start first (`tests/costs.txt`, rewritten by `--write-costs`).

@@ -22,7 +22,6 @@ pub const NOT_A_NUMBER: &str = "not a whole number from 0 on";
 pub enum Failure {
     #[error(transparent)]
     Run(#[from] tiptoe_collector::Error),
-    /// clap's error, in clap's words.
     #[error("{what}")]
     Usage { what: String, hint: String },
 
@@ -121,7 +120,6 @@ pub enum Failure {
     BadCounter {
         what: String,
         fault: CounterFault,
-        /// The known event names that are nearest to the given name.
         near: Vec<&'static str>,
     },
 

@@ -140,7 +140,6 @@ pub fn without_repeats(pids: &[u32]) -> Vec<u32> {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportExtras {
-    /// Whether lines of calls precede the report.
     pub has_calls: bool,
     pub has_histograms: bool,
 }

@@ -106,7 +106,6 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Ends tiptoe if a phase lasts too long ([`patience`]), and draws the status line.
 fn end_if_stuck(mut signals: Signals, notes: NotesTo) {
-    // The first signal, and the latest of the others.
     let mut received: [Option<(Instant, i32)>; 2] = [None; 2];
     loop {
         for signal in signals.pending() {

@@ -3,21 +3,15 @@
 use std::fmt;
 
 pub enum Notice<'a> {
-    /// Counting of processes with these names has begun.
     Counting(String),
-    /// A signal ends tiptoe before it counts.
     NotBegun,
     Toggled(u64),
     NothingToFix,
-    /// A command of `doctor --fix`, before it runs.
     Running(&'a str),
     Fixed,
     LookAtFiles,
     CommandNeeded,
-    Panicked {
-        place: String,
-        why: &'a str,
-    },
+    Panicked { place: String, why: &'a str },
     Fault,
 }
 

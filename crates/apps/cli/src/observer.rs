@@ -16,7 +16,6 @@ use crate::status;
 use crate::terminal::{self, AboveStatusLine};
 
 pub struct Terminal {
-    /// Whether intervals go to stdout instead of stderr.
     to_stdout: bool,
     is_json: bool,
     options: Options,

@@ -27,7 +27,6 @@ pub enum NotesTo {
 
 #[derive(Debug)]
 pub enum Output {
-    /// The default with `-p`.
     Stdout,
     /// The default with `-- CMD`, because the command shares tiptoe's stdout.
     Stderr,

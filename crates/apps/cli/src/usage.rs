@@ -25,9 +25,9 @@ pub fn report(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Splits clap's message into what failed (the first paragraph) and a hint. The hint is clap's tip, except the tip
-/// to pass a mistyped option as a word. Without a tip, the hint is the command for help, because clap's usage line
-/// cannot be run. For an unexpected number after `-p`, it is [`PIDS_HINT`].
+/// Splits clap's message into what failed (the first paragraph) and a hint. The hint is clap's tip, except the tip to
+/// pass a mistyped option as a word. Without a tip, the hint is the command for help, because clap's usage line cannot
+/// be run.
 fn failure(message: &str) -> Failure {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = message.split("\n\n").map(words);

@@ -6,7 +6,6 @@ use std::fmt::Write;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub name: &'static str,
-    /// The number of functions; a round of the loop calls each once.
     pub functions: usize,
     /// The number of copies of the functions and loops, each at another offset in a cache line.
     pub places: usize,
@@ -36,7 +35,7 @@ const PLACES: usize = 4;
 
 const PUSH: &str = "push %rbp; mov %rsp, %rbp; pop %rbp; ret";
 
-/// `PUSH` with the cheapest detour: a jump to a copy of its first instructions, which jumps back.
+/// `PUSH` with the cheapest detour.
 const DETOUR: &str = "jmp 9f; 8: ret; .pushsection .text.detours; .balign 16; \
                       9: push %rbp; mov %rsp, %rbp; pop %rbp; jmp 8b; .popsection";
 
@@ -82,7 +81,7 @@ pub(crate) const BARE_RETURNS: [Site; 2] = [
     Site::new("bare_return256", 256, BARE_RETURN),
 ];
 
-/// A function with the cheapest trap: an int3 with an empty handler of the program.
+/// A function with the cheapest trap.
 pub(crate) const OWN_TRAP: Site = Site {
     places: 1,
     ..Site::new("own_trap", 1, "int3; ret")

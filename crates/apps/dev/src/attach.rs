@@ -73,8 +73,7 @@ fn once(target: &mut Target, site: Site, options: &Options) -> Result<(f64, f64)
     Ok((ms(attached - from), ms(detached - attached)))
 }
 
-/// Measures the longest time that a busy thread did not run, without its waits for a CPU. `threads - 1` other threads
-/// wait, because the injection prefers a waiting thread.
+/// `threads - 1` other threads wait, because the injection prefers a waiting thread.
 fn stillness(table: &mut Table, site: Site, threads: u32, options: &Options) -> Result<(), Error> {
     let mut cases = [
         ("still_idle", Vec::new()),

@@ -1,8 +1,8 @@
 //! `tiptoe-dev bench cgroup`: how much counting for cgroups adds to a switch between two of them.
 //!
-//! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. Seven cgroups are counted: six and their
-//!   parent. The cases are no counting, events of the system, perf's events of cgroups (with and without events of the
-//!   system), a bpftrace script, and three of tiptoe ([`counting::CountingCase`]).
+//! - `switch`: two tasks in two cgroups hand a byte to each other on one CPU. The cases are no counting,
+//!   events of the system, perf's events of cgroups (with and without events of the system), a bpftrace script, and
+//!   three of tiptoe ([`counting::CountingCase`]).
 //! - `switch on each CPU`: a pair of such tasks on each CPU, all at once.
 //! - `within`: two tasks of one cgroup hand a byte to each other. Further cases count these two processes alone, as
 //!   `stat -p` does.
@@ -13,8 +13,6 @@
 //!   parent has waited for it.
 //! - `blind`: how long an event of the system, a clock, does not count at each switch: its enabled time minus its
 //!   count.
-//!
-//! perf's events are those of `perf stat --for-each-cgroup`.
 
 use std::time::{Duration, Instant};
 

@@ -65,7 +65,7 @@ const HOLDERS: [Holder; 4] = [
     },
 ];
 
-/// A word that Redis prints when it is ready; the other programs print it, too.
+/// A word that Redis prints when it is ready.
 const READY: &str = "ready";
 
 pub(crate) fn run(options: &Options) -> Result<Table, Error> {

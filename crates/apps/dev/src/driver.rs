@@ -212,7 +212,6 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // Waits until the trace has detached.
         let _ = self.end();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Benches that compare cases alternate them in one run, because machines change their speed. They print medians and
 //! spreads. Benches of hits generate and compile (`cc`) a program, and measure that program's CPU time; with several
-//! threads, the wall time. Threads share CPUs only in rows that say so.
+//! threads, the wall time.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -6,8 +6,7 @@
 //!
 //! An uncontended lock and unlock execute the same bytes in all cases but `hold`, because only `hold` patches the lock
 //! functions. The cost of a wait and a wake is measured with a wait that returns at once and an unlock that wakes no
-//! thread. In `convoy`, four threads contend with sections of 150 ns; in `pingpong_*`, two threads sleep in turns.
-//! `floor` is the least time that hooks can take.
+//! thread. `floor` is the least time that hooks can take.
 //!
 //! The rows `pair`, `pair_within` and `contended` measure programs that link tiptoe's locks ([`linked`]). Other tools'
 //! libraries replace the lock functions ([`preloads`]), so they slow each uncontended pair.
@@ -72,7 +71,6 @@ const WAITING: [&str; 6] = [
     "pingpong_mutex",
 ];
 const WARM: &str = "wait 300";
-/// For each site with a floor, the question that measures the floor.
 const FLOORS: [(&str, &str); 2] = [("wait", "floor wait"), ("wake", "floor wake")];
 /// The sites at which other tools are measured.
 const THEIRS: [&str; 4] = ["mutex", "rwlock_read", "rwlock_write", "convoy"];

@@ -19,7 +19,6 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs a bench, and adds notes on the machine's other work.
 pub(crate) fn watched<E>(bench: impl FnOnce() -> Result<Table, E>) -> Result<Table, E> {
     let before = foreign_tracers();
     let (begin, begun) = (MachineTimes::read(), Instant::now());
@@ -104,7 +103,6 @@ impl MachineTimes {
 /// The use of the machine during a bench, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct MachineUse {
-    /// The part of the CPUs' time that other programs used.
     others: f64,
     stolen: f64,
     /// The part of the time in which a task, perhaps of the bench, waited for a CPU.

@@ -1,8 +1,7 @@
 //! `tiptoe-dev bench resolve`: the rate at which threads can look up the probe of an address.
 //!
 //! The addresses are random over all mappings, and each has a probe. `speculative` looks addresses up in tiptoe's tree
-//! of mappings, mostly without a lock; `rwlock` in the same tree under a reader-writer lock, as other tracers do. Rates
-//! are of all threads, by the wall clock ([`crate::together`]).
+//! of mappings, mostly without a lock; `rwlock` in the same tree under a reader-writer lock, as other tracers do.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

@@ -1,7 +1,6 @@
 //! `tiptoe-dev bench schedule`: simulates switches of cgroups under two policies. A switch deletes and adds all events
 //! (`everything`), or only those of the cgroups left and entered (`changed`). Not every machine can measure how long an
-//! operation on a CPU's counters (PMU) takes, so each of [`OPERATION_NS`] is simulated. The simulator's speed is
-//! measured.
+//! operation on a CPU's counters (PMU) takes, so each of [`OPERATION_NS`] is simulated.
 
 use std::time::Instant;
 

@@ -2,8 +2,7 @@
 //!
 //! The same program is measured without tiptoe (`bare`) and while tiptoe counts scopes (`scope`). The program enters
 //! one scope (`one`), a scope inside another (`inner`), and a hundred scopes in turn (`many`). For comparison, it reads
-//! the time stamp counter twice, which any timing needs, and makes two system calls for CPU time. Rows of more threads
-//! show whether the threads slow each other.
+//! the time stamp counter twice, which any timing needs, and makes two system calls for CPU time.
 
 use std::time::{Duration, Instant};
 

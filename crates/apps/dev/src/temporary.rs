@@ -51,7 +51,6 @@ fn remove_cgroup(path: &Path, until: Instant) {
     }
 }
 
-/// A folder or cgroup that is removed on drop.
 #[derive(Debug)]
 pub(crate) struct TemporaryGuard(Temporary);
 

@@ -28,7 +28,6 @@ pub(crate) fn stay_on(cpu: usize) {
     let _ = sched_setaffinity(None, &there);
 }
 
-/// Pins the calling thread to one of its CPUs, chosen by the thread's number.
 pub(crate) fn pin_to_own_cpu(thread: u32) {
     let allowed = allowed();
     if let Some(turn) = (thread as usize).checked_rem(allowed.len()) {

@@ -1,5 +1,5 @@
-//! The case `uftrace`: how much uftrace's recorder adds to a call of a function that is compiled for it. The recorder
-//! writes entries and returns with their times to files. It cannot attach, so it starts the program.
+//! The case `uftrace`: how much uftrace's recorder adds to a call of a function that is compiled for it. It cannot
+//! attach, so it starts the program.
 
 use std::process::{Command, Stdio};
 

@@ -4,8 +4,7 @@
 //!   or reports it by a signal. Other cases are `tiptoe watch` (with value and callers), `perf record` and gdb.
 //! - `hit in each thread`: watched stores by several threads at once.
 //! - `set_up` and `still`: the time until four variables are watched in all threads, and the longest part of it in
-//!   which a busy thread did not run. The variables are watched by events of the CPUs, by events of each thread, or by
-//!   ptrace.
+//!   which a busy thread did not run.
 //! - `switch`: a turn of two threads that alternate on one CPU, while variables that neither writes are watched.
 //! - `hot`: a round of a loop that stores tens of millions of times per second, with and without a limit on hits.
 //!

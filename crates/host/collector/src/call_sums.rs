@@ -1,5 +1,4 @@
-//! Sums words of slabs; each slab has one thread's counters. [`correct`] handles the words of a timed function that
-//! must not be summed.
+//! Sums words of slabs; each slab has one thread's counters.
 
 use tiptoe_wire::calls::words;
 

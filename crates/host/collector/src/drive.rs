@@ -61,7 +61,7 @@ pub(crate) struct Turn<'a> {
 /// wait.
 pub(crate) trait Instrument {
     /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
-    /// the clock's start. A command among the targets does not run yet, unless there was a delay.
+    /// the clock's start.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
     /// Reads data that would be lost later, and reports what the user must see during the run. The loop calls
@@ -91,7 +91,7 @@ pub(crate) trait Instrument {
     /// this even after a failure, because nothing of tiptoe may stay in the targets.
     fn stop(&mut self, turn: &mut Turn<'_>) -> Result<Duration, Error>;
 
-    /// Adds the counts to the session. Returns the cost of counting.
+    /// Adds the counts to the session.
     fn section(&mut self, ran: &RunEnd, at: &Targets, session: &mut Session)
     -> Result<Cost, Error>;
 }

@@ -71,7 +71,7 @@ impl<'a> KernelLocks<'a> {
         })
     }
 
-    /// Makes the BPF programs count a started command. Running processes were chosen by `load`.
+    /// Makes the BPF programs count a started command.
     pub(crate) fn choose(&mut self, at: &Targets) -> Result<(), Error> {
         match self.request.is_command() {
             true => Ok(self.waits.choose(&at.pids())?),

@@ -85,7 +85,6 @@ pub struct PatchPlan {
     pub hooks: Vec<PlannedSite>,
     /// Code that may give a thread another thread-local block but has no room for a hook.
     pub unhooked: Option<String>,
-    /// The address to which signal handlers return.
     pub restorer: Option<u64>,
     /// For each intercepted unwinder, the address of the function by which the agent reads a frame's address.
     pub unwinders: Vec<u64>,

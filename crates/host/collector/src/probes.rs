@@ -293,7 +293,6 @@ impl<'a> Probes<'a> {
 
     fn detach(&mut self, at: &mut Targets) {
         for tracee in &mut at.traced {
-            // A held command is killed instead.
             let detached = match tracee.process.target.is_held() {
                 true => Ok(()),
                 false => tracee.process.detach(),
@@ -314,8 +313,8 @@ impl Instrument for Probes<'_> {
         let is_held = at.counted().any(Attached::is_held);
         let is_command = self.request.is_command();
         let is_running = !is_command || self.plan.locks() && !is_held;
-        // Several processes are attached one after another, so they get a common start, and counts before it are
-        // subtracted. Waits for locks cannot be subtracted.
+        // Several processes are attached one after another, so they get a common start. Waits for locks cannot be
+        // subtracted.
         let is_common = at.traced.len() > 1 && !self.plan.locks();
         let first = at.traced.first().map(|tracee| tracee.process.since);
         // The first checks are made here, because a command may end before the first poll.

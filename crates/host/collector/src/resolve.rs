@@ -51,8 +51,7 @@ impl Probe {
         self.function.address + self.offset
     }
 
-    /// Returns a probe that counts only entries. In Go, this probe is after the function's stack check, which may
-    /// begin the function again.
+    /// Returns a probe that counts only entries.
     pub fn of_entries(mut self) -> Probe {
         if self.offset == 0 && self.follow.is_followed() {
             self.offset = probe_position::counted_at(&self.object, &self.function);

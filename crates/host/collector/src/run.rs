@@ -6,9 +6,6 @@
 //! | variables | `watch` |
 //! | locks of the kernel | `locks` |
 //! | counters without scopes | `stat`, which counts alone |
-//!
-//! Several instruments count in the same processes, with one agent (tiptoe's library) and one segment of shared
-//! memory in each process.
 
 use tiptoe_event::Event;
 

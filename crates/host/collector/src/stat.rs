@@ -1,5 +1,4 @@
-//! Counts perf's events, as an [`Instrument`] of the run's loop. tiptoe reads only the kernel's sums, at the end or
-//! at each interval.
+//! Counts perf's events, as an [`Instrument`] of the run's loop.
 
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;

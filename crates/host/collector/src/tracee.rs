@@ -265,7 +265,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Counts probes in the kernel. The agent sets traps for the probes that the kernel does not take.
+    /// Counts probes in the kernel.
     fn count_in_kernel(&mut self, plan: &Plan, probes: Vec<Candidate>) -> Result<(), Error> {
         let mut opening = KernelOpening {
             plan,

@@ -156,7 +156,6 @@ impl Waits {
 pub struct WaitRecords {
     /// The sums of waits, by key, and by the thread's or scope's name.
     waits: BTreeMap<(Key, String), Waits>,
-    /// Waits that were in progress when the trace began.
     early: BTreeMap<(Key, String), EarlyWaitSums>,
     /// The holds of the lock of `--hold`, by the lock's address and the call site that took the lock.
     holds: BTreeMap<(u64, u64), Waits>,

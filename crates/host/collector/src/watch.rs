@@ -125,8 +125,6 @@ pub(crate) fn beside<'a>(
     Ok(Box::new(run))
 }
 
-/// Opens the kernel's breakpoints. On request, or if this user may not open these, makes the program's threads open
-/// breakpoints.
 fn arm<'a>(
     request: &'a Request<'a>,
     requested: &RequestedWatch,

@@ -1,8 +1,7 @@
 //! Counts hits of uprobes in a whole process, with one BPF program.
 //!
 //! A *link* is a kernel object that arms a list of places in one file, or none of them if the kernel refuses one.
-//! tiptoe halves a refused list until each refused place is alone. Each try takes milliseconds, and short lists need
-//! few tries.
+//! tiptoe halves a refused list until each refused place is alone.
 //!
 //! To disarm one place, tiptoe closes the list's link and links the other places again, in about 15 ms. If a set has
 //! at most [`ALONE`] places, each has a link of its own.

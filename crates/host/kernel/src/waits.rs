@@ -6,8 +6,6 @@
 //! | `bpf/contention.bpf.o` | `lock:contention_begin`, `lock:contention_end` | Linux 5.19 |
 //! | `bpf/mmap_lock.bpf.o` | `mmap_lock:mmap_lock_start_locking`, `…_acquire_returned` | Linux 5.11 |
 //!
-//! The programs return at once if the lock's type or the process was not requested.
-//!
 //! 1. The program at the waits' ends must be attached first and detached last. Otherwise missed ends would make waits
 //!    seem endless.
 //! 2. Rows (sums of waits by key) are never removed.

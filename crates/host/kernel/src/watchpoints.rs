@@ -9,8 +9,7 @@
 //!    memory after the store, where another thread may have stored since (a race).
 //! 3. A window of time has an *allowance* of hits (accesses). When the allowance is used up, a CPU's event stops at
 //!    its next hit until [`Watchpoints::refresh`]; threads' events must be disabled with [`Watchpoints::rest`]. Other
-//!    processes' hits have an allowance of their own; after [`Watchpoints::move_to_threads`] only the process is
-//!    watched.
+//!    processes' hits have an allowance of their own.
 //!
 //! Needs Linux 6.1, or 6.10 for events on CPUs.
 

@@ -63,7 +63,7 @@ impl PriceCache {
         self.calibrated.get()
     }
 
-    /// Returns the cached price. Without one, measures the price, and keeps it if the state did not change.
+    /// Returns the cached price. Without one, measures the price.
     pub(super) fn take<P: Price>(&self, measure: impl FnMut() -> Option<P>) -> Option<P> {
         if let Some(price) = self.read() {
             self.note(Calibration::Cached);

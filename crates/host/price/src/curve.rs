@@ -62,8 +62,7 @@ impl Curve {
         surroundings.all(|points| points.is_sorted_by(|a, b| a.gap_ns < b.gap_ns))
     }
 
-    /// Returns the cost of a hit if the mean gap is `gap_ns`: the median of the surroundings. The interval's low end is
-    /// for a hot loop, its high end for code that empties all caches between hits.
+    /// Returns the cost of a hit if the mean gap is `gap_ns`: the median of the surroundings.
     pub fn at(&self, gap_ns: f64) -> Cost {
         let middle = median(
             self.surroundings

@@ -22,7 +22,6 @@ pub(super) enum Version {
     Plain,
     /// Function N counts its calls in counter N.
     Count,
-    /// Each function has a filter that rejects all calls.
     Filtered,
 }
 

@@ -72,7 +72,7 @@ pub struct Options {
     pub width: Option<usize>,
     /// The terminal's number of lines. If `top` and `histograms` are not set, the report is shortened to fit.
     pub height: Option<usize>,
-    /// Whether rows have fewer details. [`text()`] sets this if a report would not fit otherwise.
+    /// Whether rows have fewer details.
     pub is_folded: bool,
     /// Whether times are drawn as histograms instead of a heat line (of blocks) in each row.
     pub histograms: bool,

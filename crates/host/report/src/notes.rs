@@ -1,5 +1,4 @@
-//! The notes of a report (sentences on limits of its results), warnings first. Of each kind only the first few are
-//! printed.
+//! The notes of a report (sentences on limits of its results), warnings first.
 
 use tiptoe_session::{Note, Session, Severity};
 

@@ -71,7 +71,7 @@ pub fn status_line(status: &RunStatus<'_>, width: usize) -> String {
     cut(&format!("{before}{whom}{after}"), width)
 }
 
-/// Returns the text after the target's name. It has the first count, and more counts while all fits in `room` columns.
+/// Returns the text after the target's name.
 fn counting(
     status: &RunStatus<'_>,
     elapsed: Duration,

@@ -1,5 +1,4 @@
-//! The checks as rows: what was found, what instruments (subcommands) lose without a missing thing, and what
-//! enables that thing.
+//! The checks as rows.
 
 use std::os::unix::ffi::OsStrExt;
 

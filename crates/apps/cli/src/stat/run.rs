@@ -86,7 +86,6 @@ pub(super) struct Printer {
     options: Options,
     form: Form,
     table: IntervalTable,
-    /// Whether the CSV's line of column names was printed.
     has_heading: bool,
 }
 

@@ -196,7 +196,6 @@ fn measured(
 ) -> Result<(TableRow, bool), Error> {
     let round = |_| -> Result<(PairTimes, bool), Error> {
         let found = stress.once(form, threads, cpu_targets)?;
-        // In this form no thread waits for a lock.
         let ideal = stress.once(Form::Ideal, threads, cpu_targets)?;
         Ok((found, ideal.cpu_ns > OWN * ideal.ns))
     };

@@ -45,7 +45,6 @@ pub(super) enum CountingCase {
     PerCpu,
     /// Four events of perf for the processes alone.
     PerfOfProcesses,
-    /// tiptoe's counts of the processes alone, without their cgroups.
     TiptoeOfProcesses,
 }
 
@@ -71,7 +70,7 @@ impl CountingCase {
 
 pub(super) enum Counting {
     Off,
-    /// Sets of perf's events. A set of the whole system must be the first.
+    /// A set of the whole system must be the first.
     Sets(Vec<CounterSet>),
     Bpftrace(Child),
     Tiptoe {
@@ -121,7 +120,7 @@ impl Counting {
         })
     }
 
-    /// Reads all counts, as perf and tiptoe do in each interval. bpftrace's counts cannot be read.
+    /// Reads all counts. bpftrace's counts cannot be read.
     pub(super) fn read(&mut self) -> Result<(), Error> {
         match self {
             Counting::Off | Counting::Bpftrace(_) => {}

@@ -14,12 +14,10 @@ pub struct PlanGroup {
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanEvent {
     pub name: String,
-    /// Whether the event needs one of the CPU's counters.
     pub needs_slot: bool,
     /// Whether `stat --for-each-cgroup` reads the event at switches, because the kernel does not count it for each
     /// task.
     pub is_read: bool,
-    /// Whether the event costs `stat --for-each-cgroup` time at switches.
     pub is_at_switches: bool,
 }
 

@@ -59,7 +59,6 @@ pub struct PolicyRow {
     pub added: u64,
     pub deleted: u64,
     pub per_switch: f64,
-    /// The number of events that each switch reads.
     pub reads: u64,
     pub cost_percent: f64,
     /// The part of their time that the system's events lost at switches.

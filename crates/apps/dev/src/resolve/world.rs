@@ -14,7 +14,6 @@ use crate::together::together;
 const BASE: u64 = 0x7f00_0000_0000;
 const STRIDE: u64 = 0x10_000;
 const LEN: u64 = 0x4000;
-/// Each file is mapped several times.
 const FILES: u64 = 64;
 pub(super) const PROBES: u64 = 16;
 /// Each mapping's offset in its file, and the distance between probes.

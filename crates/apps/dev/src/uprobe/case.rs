@@ -8,9 +8,7 @@ use crate::driver::{Calls, TraceRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Case {
-    /// Each call only jumps out of the function and back.
     Floor,
-    /// Each call and return only makes the jumps of a return probe.
     ReturnFloor,
     Count,
     Locked,
@@ -18,9 +16,7 @@ pub(super) enum Case {
     EntryReturn,
     Latency,
     Record,
-    /// All calls are inside a call of the function of `--under`.
     Under,
-    /// No call is inside a call of the function of `--under`.
     NotUnder,
     ByArg0,
     LatencyByArg0,

@@ -1,4 +1,4 @@
-//! The row `rdtsc`: one reading of the time stamp counter. A timed call needs two.
+//! The row `rdtsc`: one reading of the time stamp counter.
 
 use crate::assembly::{KINDS, READINGS, READS, Site};
 use crate::error::Error;

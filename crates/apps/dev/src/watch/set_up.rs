@@ -1,4 +1,4 @@
-//! Measures the time until four variables are watched, and the longest part of it in which a thread did not run.
+//! Measures the time until four variables are watched.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ impl<'a> Several<'a> {
 }
 
 impl Instrument for Several<'_> {
-    /// Returns the clock of the instrument that began first. The targets' CPU time is counted from the same moment.
+    /// Returns the clock of the instrument that began first.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error> {
         self.ended.fill(false); // a poll during the delay may have set these
         let mut first: Option<(RunClock, Vec<Duration>)> = None;

@@ -25,9 +25,9 @@ impl Wakes {
         }
     }
 
-    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex,
-    /// and no system call waits for futexes and descriptors together. So the end of a process or a signal
-    /// does not end a wait for doorbells, which lasts at most [`TICK`].
+    /// Waits until a process ends, a signal arrives, an agent rings, or `time` passes. A doorbell is a futex, and no
+    /// system call waits for futexes and descriptors together. So the end of a process or a signal does not end a wait
+    /// for doorbells, which lasts at most [`TICK`].
     pub(super) fn wait(&mut self, targets: &Targets, time: Duration) {
         let bells: Vec<Bell<'_>> = targets.bells().collect();
         match (bells.is_empty(), self.is_flooded()) {

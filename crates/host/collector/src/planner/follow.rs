@@ -16,13 +16,9 @@ const _: () = assert!(MOST_BY_VALUE as u32 * timed_values::WIDTH < MOST_TIMED_VA
 pub enum Follow {
     #[default]
     No,
-    /// Hits and returns.
     Returns,
-    /// Hits, and the durations of calls.
     Times,
-    /// Hits by the value of an argument.
     Values,
-    /// Hits and the durations of calls, by the value of an argument.
     TimedValues,
     /// A record of each hit, with the first two arguments.
     Record,

@@ -1,5 +1,4 @@
-//! Patches the C library's functions that take and release locks. The generated code of a patch compares the lock in
-//! the call's arguments with that of `--hold`.
+//! Patches the C library's functions that take and release locks.
 
 use tiptoe_event::{Comparison, Filter, Join, Operator, Width};
 use tiptoe_patch::{Body, Notice, shape, transfers};

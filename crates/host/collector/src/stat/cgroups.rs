@@ -308,7 +308,6 @@ pub(super) fn plain_number(counter: &Counter<'_>) -> Option<u64> {
     }
 }
 
-/// Returns the unit of an event that a field counts.
 pub(super) fn unit(counter: &Counter<'_>) -> String {
     match plain_number(counter) {
         Some(1) => "ns".into(),

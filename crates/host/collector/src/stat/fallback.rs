@@ -75,7 +75,7 @@ impl CountSource for BySets {
 #[derive(Debug)]
 pub(super) struct ByFiles {
     events: Vec<(String, Option<u64>)>,
-    /// The names and folders of cgroups. The first entry is the whole system.
+    /// The first entry is the whole system.
     cgroups: Vec<(Option<String>, PathBuf)>,
     start: Instant,
     before: Vec<Vec<Option<u64>>>,

@@ -109,7 +109,7 @@ impl LockWatch {
         }
     }
 
-    /// Records the waits in progress, which began before the hooks were in place.
+    /// Records the waits in progress.
     pub fn look_for_early_waits(&mut self, process: &TracedProcess, plan: &Plan, names: &Names) {
         if plan.locks() {
             // A wrong name in `--hold` is reported later, when the lock is watched.

@@ -7,7 +7,6 @@ use tiptoe_session::Unfinished;
 use super::{Key, WaitRecords};
 
 impl WaitRecords {
-    /// `now` is when the words are read, in ticks.
     pub fn at(now: u64) -> WaitRecords {
         WaitRecords {
             now,

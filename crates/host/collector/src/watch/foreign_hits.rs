@@ -1,5 +1,4 @@
-//! Handles hits by other processes. A watch on all CPUs allows them as many hits in a window (a period of the budget)
-//! as the watched process.
+//! Handles hits by other processes.
 
 use tiptoe_event::Via;
 use tiptoe_session::{Note, WatchNote};

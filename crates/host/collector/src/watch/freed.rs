@@ -1,8 +1,7 @@
 //! Notices that an object watched by address or through a pointer may have been freed.
 //!
 //! Only the allocator knows where objects begin and end, and it reports nothing. But the allocator writes its lists
-//! into freed objects, or into memory that it is about to return, and never into a live object. The callers of an
-//! access show whether the allocator made the access.
+//! into freed objects, or into memory that it is about to return, and never into a live object.
 
 use tiptoe_session::{Accesses, Note, WatchNote};
 

@@ -26,7 +26,6 @@ const REST_TICK: Duration = Duration::from_millis(1);
 pub(super) struct KernelBreakpoints {
     set: Watchpoints,
     learned: LearnedCode,
-    /// Threads whose debug registers are not accounted for.
     unreserved: Unreserved,
     /// The threads with breakpoints; `None` for all CPUs. This is kept, because the events no longer exist when the
     /// counts are read.

@@ -1,5 +1,4 @@
 //! Supplies the BPF program with facts about code: where a store's value is from, and the unwind rule at an address.
-//! Each fact is read from the program's files once: before the watch begins (`initial_rules`), or after the first hit.
 
 use std::collections::HashSet;
 use std::iter::once;

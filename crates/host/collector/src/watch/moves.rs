@@ -1,5 +1,4 @@
-//! Moves the watch of a variable if the pointers to it lead to another object. Until the pointers are first set, the
-//! breakpoint is at an address that no program may map.
+//! Moves the watch of a variable if the pointers to it lead to another object.
 
 use tiptoe_session::{Note, WatchNote};
 

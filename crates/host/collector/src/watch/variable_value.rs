@@ -29,7 +29,6 @@ enum ValueOrigin {
 }
 
 impl VariableValue {
-    /// `ns` are the times before and after the read.
     pub(super) fn read(value: u64, epoch: Epoch, ns: Range<u64>) -> VariableValue {
         let since = match epoch.is_gap {
             true => ValueOrigin::Unknown,

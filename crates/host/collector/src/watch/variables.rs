@@ -15,7 +15,7 @@ use super::variable_lifetime::VariableLifetime;
 use crate::error::Error;
 use crate::resolve;
 
-/// A page that no program may map. Breakpoints without a variable are moved there.
+/// A page that no program may map.
 pub(super) const NOWHERE: u64 = 0x1000;
 
 pub(super) struct RequestedVariable {

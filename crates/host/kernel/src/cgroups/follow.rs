@@ -1,5 +1,4 @@
-//! A thread that receives the BPF programs' reports. If tasks were moved, which may be running, the thread makes the
-//! programs charge all running tasks.
+//! A thread that receives the BPF programs' reports.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;

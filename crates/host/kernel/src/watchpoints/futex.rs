@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use tiptoe_breakpoint::Wait;
 use tiptoe_sys::raw;
 
-/// A processor's debug registers. One is left to debuggers unless all are requested.
+/// A processor's debug registers.
 pub const REGISTERS: u32 = 4;
 
 /// Spins for microseconds, then sleeps on a futex.

@@ -20,7 +20,7 @@ pub struct WatchWanted {
     pub one_by_one: bool,
     /// The conditions that an access must meet. An unknown old value meets any condition.
     pub conditions: Vec<Condition>,
-    /// How long handling hits may take in a window, a period of the budget. One hit is always allowed.
+    /// How long handling hits may take in a window, a period of the budget.
     pub allowed_ns: Option<u64>,
     /// Whether events are per CPU or per thread.
     pub form: Form,
@@ -159,7 +159,7 @@ pub struct Access {
     pub old: Option<u64>,
     /// The new value.
     pub new: u64,
-    /// Whether `new` was read from memory, where another thread may have stored meanwhile.
+    /// Whether `new` was read from memory.
     pub is_read_from_memory: bool,
     /// The row's key.
     pub key: WatchKey,

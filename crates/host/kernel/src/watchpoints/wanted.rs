@@ -3,7 +3,7 @@
 use super::{Condition, Operand, Operator, WatchWanted};
 
 impl WatchWanted {
-    /// Returns whether an access to `len` bytes counts. An unknown old value meets any condition.
+    /// Returns whether an access to `len` bytes counts.
     pub fn wants(&self, old: Option<u64>, new: u64, len: u8, is_signed: bool) -> bool {
         let wide = |value| widen(value, len, is_signed);
         let (old, new) = (old.map(wide), wide(new));

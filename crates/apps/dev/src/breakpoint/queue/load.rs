@@ -18,7 +18,6 @@ struct PairLengths {
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     outside: Ps,
-    /// The mean of other work before each pair.
     work: Ps,
     cpu_targets: u32,
     of_task: PairLengths,

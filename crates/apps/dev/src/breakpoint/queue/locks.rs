@@ -8,8 +8,7 @@
 //! | releases an awaited lock | wakes one sleeper, which takes time on both CPUs |
 //!
 //! A lock and its data are in the cache of the CPU that held the lock last. A transfer takes time when a CPU takes a
-//! lock that another CPU held last, checks a lock after a change, or releases a lock that other CPUs check. All
-//! transfers take equally long.
+//! lock that another CPU held last, checks a lock after a change, or releases a lock that other CPUs check.
 //!
 //! Times are whole picoseconds and random numbers come from a seed, so that equal inputs have equal results anywhere.
 

@@ -1,5 +1,4 @@
-//! Measures the inputs of a simulation: the times of critical sections of the accounting for debug registers, of locks,
-//! and of transfers of a cache line between two CPUs.
+//! Measures the inputs of a simulation.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -46,7 +46,6 @@ pub struct AgentCounter {
     pub file: FileKey,
     /// Whether every hit raises SIGTRAP.
     pub trap: bool,
-    /// What is recorded of each hit, and so which words the counter has.
     pub follow: Follow,
     /// How many registers hold the function's parameters, if calls are recorded and the number is known.
     pub parameters: Option<u8>,

@@ -116,7 +116,6 @@ impl Rings {
         self.counter_count = counters.len();
     }
 
-    /// Gives up an incomplete record after `patience` looks.
     pub fn read(&mut self, data: &Data, counters: &[AgentCounter], clock: RunClock, patience: u32) {
         self.learn(counters);
         for (slab, ring) in data

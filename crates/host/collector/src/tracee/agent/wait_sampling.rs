@@ -122,8 +122,7 @@ impl BudgetState {
     }
 }
 
-/// Returns how much each thread may get, so that all threads together get at most `all`. A thread that wants less
-/// leaves the difference to the others.
+/// Returns how much each thread may get, so that all threads together get at most `all`.
 fn level(mut wanted: Vec<f64>, all: f64) -> f64 {
     wanted.sort_by(f64::total_cmp);
     let (mut left, count) = (all, wanted.len());

@@ -71,7 +71,7 @@ struct ThrottleStep {
 }
 
 impl Throttle {
-    /// `prices` are by the probe's index in the set; `used` is the process's CPU time so far.
+    /// `used` is the process's CPU time so far.
     pub fn new(share: f64, prices: Vec<f64>, files: Vec<File>, used: Duration) -> Throttle {
         let now = Instant::now();
         Throttle {

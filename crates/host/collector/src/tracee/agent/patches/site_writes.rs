@@ -61,7 +61,7 @@ pub fn write_trampolines(
     Ok(order)
 }
 
-/// The trampolines of the sites in `order` must have been written. Returns for each planned site why it is not armed.
+/// The trampolines of the sites in `order` must have been written.
 pub fn patch(
     link: &Link,
     planned: &[&PlannedSite],

@@ -1,4 +1,5 @@
-//! Sums words of slabs; each slab has one thread's counters.
+//! Sums words of slabs; each slab has one thread's counters. [`correct`] handles the words of a timed function that
+//! must not be summed.
 
 use tiptoe_wire::calls::words;
 

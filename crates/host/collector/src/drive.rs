@@ -61,7 +61,7 @@ pub(crate) struct Turn<'a> {
 /// wait.
 pub(crate) trait Instrument {
     /// Begins to count, and returns the run's clock ([`Targets::start_clock`]). No reported time may be earlier than
-    /// the clock's start.
+    /// the clock's start. A command among the targets does not run yet, unless there was a delay.
     fn start(&mut self, at: &mut Targets) -> Result<RunClock, Error>;
 
     /// Reads data that would be lost later, and reports what the user must see during the run. The loop calls

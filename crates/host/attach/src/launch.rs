@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,7 +22,7 @@ use nix::unistd::Pid;
 use tiptoe_sys::host::Process;
 
 use crate::error::IoReason;
-use crate::new_program::{NewProgram, OPTIONS};
+use crate::new_program::{NewProgram, OPTIONS, exe_id, own_file_id};
 use crate::phase::{Phase, has_exited, set_held};
 use crate::preload::StartedCommand;
 use crate::stops::{self, Stop};
@@ -241,7 +240,7 @@ impl Tree {
         }
         let program = NewProgram::read(pid).ok();
         let is_it = match name.as_bytes().contains(&b'/') {
-            true => is_same_file(Path::new(name), Path::new(&format!("/proc/{pid}/exe"))),
+            true => exe_id(pid).is_some_and(|id| own_file_id(Path::new(name)) == Some(id)),
             false => {
                 let called = program.as_ref().and_then(NewProgram::called);
                 [Some(file), called.as_deref()].contains(&Some(name))
@@ -328,14 +327,6 @@ impl Tree {
         // The thread's end would detach the program, too, but only some time later.
         let _ = ptrace::detach(Pid::from_raw(program.cast_signed()), None);
     }
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let id = |path: &Path| {
-        let file = std::fs::metadata(path).ok()?;
-        Some((file.dev(), file.ino()))
-    };
-    id(one).is_some() && id(one) == id(other)
 }
 
 /// A thread that was killed while it was stopped is not stopped any more.

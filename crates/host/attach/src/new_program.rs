@@ -99,18 +99,15 @@ impl NewProgram {
         let given =
             auxv_value(&auxv, AT_EXECFN).map_or_else(|| Ok(Vec::new()), |at| string(&memory, at));
         let given = PathBuf::from(OsString::from_vec(given?));
-        let file = Process::new(pid).and_then(|process| process.open_in_cwd(&given));
-        let file = file
-            .ok()
-            .and_then(|file| Some(id_of(&file.metadata().ok()?)));
-        let exe = fs::metadata(format!("/proc/{pid}/exe"))?;
+        let process = Process::new(pid).map_err(io::Error::other)?;
+        let is_script = id_of(process.open_in_cwd(&given)) != exe_id(pid);
         Ok(NewProgram {
             pid,
             memory,
             registers,
             arguments,
             environment,
-            is_script: file != Some(id_of(&exe)),
+            is_script,
             given,
             is_secure: auxv_value(&auxv, AT_SECURE) != Some(0),
             keeps_first: auxv_value(&auxv, AT_FLAGS).is_some_and(|flags| flags & 1 != 0),
@@ -121,23 +118,12 @@ impl NewProgram {
     /// Returns a path to the program: the path that exec got, or the kernel's if that was a script's. In another root
     /// folder both may lead to another file, or to none.
     pub(crate) fn path(&self) -> PathBuf {
-        let own = self.exe_id();
-        let paths = [self.given.clone(), self.exe()];
-        let mut paths = paths.into_iter().filter(|path| file_id(path) == own);
-        paths.next().unwrap_or_else(|| self.exe_link())
-    }
-
-    fn exe_link(&self) -> PathBuf {
-        format!("/proc/{}/exe", self.pid).into()
-    }
-
-    fn exe(&self) -> PathBuf {
-        let process = Process::new(self.pid);
-        process.and_then(Process::exe).unwrap_or_default()
-    }
-
-    fn exe_id(&self) -> Option<(u64, u64)> {
-        file_id(&self.exe_link())
+        let own = exe_id(self.pid);
+        let exe = Process::new(self.pid).and_then(Process::exe);
+        let paths = [self.given.clone(), exe.unwrap_or_default()];
+        let mut paths = paths.into_iter().filter(|path| own_file_id(path) == own);
+        let link = || PathBuf::from(format!("/proc/{}/exe", self.pid));
+        paths.next().unwrap_or_else(link)
     }
 
     /// Returns the name by which the program was called: that of a link to it that was given to exec, or that a script
@@ -401,12 +387,20 @@ impl ExecArguments {
     }
 }
 
-fn file_id(path: &Path) -> Option<(u64, u64)> {
-    Some(id_of(&fs::metadata(path).ok()?))
+/// Returns device and inode of a process's program.
+pub(crate) fn exe_id(pid: u32) -> Option<(u64, u64)> {
+    id_of(Process::new(pid).and_then(Process::open_exe))
 }
 
-fn id_of(file: &fs::Metadata) -> (u64, u64) {
-    (file.dev(), file.ino())
+/// Returns device and inode of a file that tiptoe sees at this path.
+pub(crate) fn own_file_id(path: &Path) -> Option<(u64, u64)> {
+    let tiptoe = Process::current();
+    id_of(tiptoe.open_in_cwd(path))
+}
+
+fn id_of(file: tiptoe_sys::host::Result<File>) -> Option<(u64, u64)> {
+    let file = file.ok()?.metadata().ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 fn of(pid: u32) -> Pid {

@@ -70,6 +70,8 @@ pub(crate) struct NewProgram {
     keeps_first: bool,
     /// Whether the first exec has returned.
     is_past_exec: bool,
+    /// The address of a system call instruction, once it is known.
+    instruction: Option<u64>,
 }
 
 /// The arguments of a second exec, as memory that begins at `at`.
@@ -112,6 +114,7 @@ impl NewProgram {
             is_secure: auxv_value(&auxv, AT_SECURE) != Some(0),
             keeps_first: auxv_value(&auxv, AT_FLAGS).is_some_and(|flags| flags & 1 != 0),
             is_past_exec: false,
+            instruction: None,
         })
     }
 
@@ -216,6 +219,7 @@ impl NewProgram {
 
     /// Makes the process execute a system call.
     fn call(&mut self, number: i64, [first, second]: [u64; 2]) -> io::Result<u64> {
+        self.get_ready()?;
         self.set_dies_with_tiptoe(true)?;
         let before = self.begin(number, [first, second, 0])?;
         self.to_syscall()?;
@@ -224,14 +228,25 @@ impl NewProgram {
         result
     }
 
-    /// Begins a system call. Returns the registers that the program must get back.
-    fn begin(&mut self, number: i64, [rdi, rsi, rdx]: [u64; 3]) -> io::Result<user_regs_struct> {
-        let rip = self.syscall_instruction()?;
+    /// Does what takes long before a call, and need not be done while the program would die with tiptoe. Returns the
+    /// address of a system call instruction.
+    fn get_ready(&mut self) -> io::Result<u64> {
         if !self.is_past_exec {
             // Otherwise the result of the first exec would replace the number of the call.
             self.to_syscall()?;
             self.is_past_exec = true;
         }
+        let instruction = match self.instruction {
+            Some(instruction) => instruction,
+            None => self.syscall_instruction()?,
+        };
+        self.instruction = Some(instruction);
+        Ok(instruction)
+    }
+
+    /// Begins a system call. Returns the registers that the program must get back.
+    fn begin(&mut self, number: i64, [rdi, rsi, rdx]: [u64; 3]) -> io::Result<user_regs_struct> {
+        let rip = self.get_ready()?;
         let before = ptrace::getregs(of(self.pid))?;
         let registers = user_regs_struct {
             rip,

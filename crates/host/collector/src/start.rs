@@ -345,13 +345,13 @@ fn wait_for_agent(target: &Attached) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Returns whether a program has libc but no agent. Then no agent will be mapped, because preloaded
-/// libraries are mapped first.
+/// Returns whether a program has glibc but no agent. Then no agent will be mapped, because preloaded libraries are mapped
+/// first. musl's libc is the loader itself, and so is mapped before them.
 fn is_past_preloading(process: Process) -> bool {
     let maps = process.maps();
     let is_libc = |mapping: &Mapping| {
         let name = mapping.file().and_then(|path| path.file_name());
-        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc.so"))
+        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc.so."))
     };
     maps.is_ok_and(|maps| maps.iter().any(is_libc) && agent_in(&maps).is_none())
 }

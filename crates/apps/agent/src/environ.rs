@@ -57,7 +57,7 @@ pub unsafe fn take(envp: *mut *mut c_char, key: Key) -> Option<DescriptorEntry> 
     let read = |entry: &[u8]| DescriptorEntry::read(entry, key);
     // SAFETY: as above.
     let (message, passed) = unsafe { find(envp, read) }?;
-    // The program may have several lists, of which the loader uses the last.
+    // The program may have several lists. The loader uses the last.
     let preload = |entry: &[u8]| {
         let mut names = entry.strip_prefix(PRELOAD)?.split(|byte| *byte == b':');
         names.any(|name| is_agent(name, passed.agent)).then_some(())

@@ -93,7 +93,7 @@ impl Attached {
         Attached::start(&preload::find_program(&command[0])?, command, None)
     }
 
-    /// Lets a command call exec, and stops it before any of its code has run.
+    /// Lets a command call exec, and stops it before any of its code has run. Does nothing if it has called exec.
     pub fn hold_at_exec(&mut self) -> Result<(), AttachError> {
         self.launch(None).map(drop)
     }

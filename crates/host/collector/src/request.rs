@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tiptoe_attach::ready::Ready;
+use tiptoe_attach::{AttachError, Attached};
 use tiptoe_event::{
     Counter, Event, Filter, Kind, Memory, ProbeSpec, UserLocks, Via, WaitSelection,
 };
@@ -203,6 +204,15 @@ impl<'a> Request<'a> {
         ];
         let count = spenders.into_iter().filter(|spends| *spends).count();
         Some(self.budget.share()? / count.max(1) as f64)
+    }
+
+    /// Starts a command without an agent. Holds it before its exec, or at the exec of the program in `exec`.
+    pub(crate) fn start_alone(&self, command: &[OsString]) -> Result<Attached, AttachError> {
+        let mut started = Attached::start_alone(command)?;
+        if let Some(name) = &self.exec {
+            started.hold_at_program(name)?;
+        }
+        Ok(started)
     }
 
     pub(crate) fn is_command(&self) -> bool {

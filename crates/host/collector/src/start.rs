@@ -128,10 +128,7 @@ pub(crate) fn start_and_attach(
     plan: &Plan,
     cache: &mut Cache,
 ) -> Result<Vec<Tracee>, Error> {
-    let mut target = Attached::start_alone(command)?;
-    if let Some(name) = &plan.request.exec {
-        target.hold_at_program(name)?;
-    }
+    let mut target = plan.request.start_alone(command)?;
     // From now on a signal must not end tiptoe before the report.
     Phase::Counting.begin();
     target.release()?;

@@ -40,13 +40,7 @@ impl Targets {
             command.transpose()
         };
         Ok(match &request.target {
-            RequestTarget::Command(command) => {
-                let mut started = Attached::start_alone(command)?;
-                if let Some(name) = &request.exec {
-                    started.hold_at_program(name)?;
-                }
-                Targets::of(vec![started])
-            }
+            RequestTarget::Command(command) => Targets::of(vec![request.start_alone(command)?]),
             RequestTarget::Pids(pids) => Targets {
                 meanwhile: meanwhile()?,
                 ..Targets::running(pids).map_err(refused)?

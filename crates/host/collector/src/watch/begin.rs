@@ -42,11 +42,8 @@ pub(super) fn begin(request: &Request<'_>) -> Result<Attached, Error> {
     match &request.target {
         RequestTarget::Pids(pids) => Attached::to(one(pids)?).map_err(Error::AttachByThread),
         RequestTarget::Command(command) => {
-            let mut started = Attached::start_alone(command)?;
-            match &request.exec {
-                Some(name) => drop(started.hold_at_program(name)?),
-                None => started.hold_at_exec()?,
-            }
+            let mut started = request.start_alone(command)?;
+            started.hold_at_exec()?;
             Ok(started)
         }
         RequestTarget::System => Err(Error::NothingCounted),

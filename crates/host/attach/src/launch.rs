@@ -75,8 +75,8 @@ struct Tree {
     child: Option<Child>,
     ran: Vec<String>,
     threads: BTreeSet<u32>,
-    /// The command, until its end was seen, which is left to the owner of its handle.
-    own_end: Option<u32>,
+    /// Whether the command has ended, so that a later process may have its id.
+    has_ended: bool,
 }
 
 /// Lets a command run until the first exec, or with `name` until that program's exec, where the tracer holds the
@@ -153,7 +153,7 @@ impl Tree {
     fn new(started: StartedCommand) -> Tree {
         Tree {
             command: started.pid,
-            own_end: Some(started.pid),
+            has_ended: false,
             started: Some(started),
             child: None,
             ran: Vec::new(),
@@ -283,17 +283,24 @@ impl Tree {
     /// Reaps an ended thread. Only then its parent is notified.
     fn end(&mut self, tid: u32) -> io::Result<()> {
         self.threads.remove(&tid);
+        if !self.is_command(tid) {
+            let _ = stops::look(tid, false);
+            return Ok(());
+        }
         match &mut self.child {
-            _ if Some(tid) != self.own_end => drop(stops::look(tid, false)),
-            // The handle keeps the status. A later thread may get the command's id.
+            // The handle keeps the status.
             Some(child) => {
                 child.wait()?;
-                self.own_end = None;
+                self.has_ended = true;
             }
             // It did not get to its exec.
             None => return Err(Errno::ESRCH.into()),
         }
         Ok(())
+    }
+
+    fn is_command(&self, tid: u32) -> bool {
+        tid == self.command && !self.has_ended
     }
 
     /// Holds the program until the tracer is dropped.
@@ -302,12 +309,18 @@ impl Tree {
         loop {
             for tid in self.threads.clone() {
                 match stops::peek(tid, libc::WNOHANG) {
-                    Ok(Stop::Ended) if Some(tid) == self.own_end => {
-                        self.own_end = None;
+                    // The owner of the command's handle waits for its end.
+                    Ok(Stop::Ended) if self.is_command(tid) => {
+                        self.has_ended = true;
                         self.threads.remove(&tid);
                     }
                     Ok(Stop::None) => {}
                     Ok(stop) if tid == program && stop != Stop::Ended => {}
+                    Ok(Stop::Ended) if tid == program => {
+                        // Once it is reaped, another process may get its id.
+                        set_held(0);
+                        drop(self.end(tid));
+                    }
                     Ok(stop) => drop(self.proceed(tid, stop)),
                     Err(_) => drop(self.threads.remove(&tid)),
                 }

@@ -74,9 +74,11 @@ pub(crate) struct NewProgram {
     instruction: Option<u64>,
 }
 
-/// The arguments of a second exec, as memory that begins at `at`.
+/// The arguments of a second exec, as memory that begins at `at`: both arrays, then strings.
 struct ExecArguments {
     at: u64,
+    /// The path's, and the arrays'.
+    addresses: [u64; 3],
     words: Vec<u64>,
     strings: Vec<u8>,
 }
@@ -91,8 +93,7 @@ impl NewProgram {
             .open(format!("/proc/{pid}/mem"))?;
         let registers = ptrace::getregs(of(pid))?;
         let mut at = registers.rsp + 8;
-        let [count] = words_at(&memory, registers.rsp)?;
-        if count > MOST {
+        if word_at(&memory, registers.rsp)? > MOST {
             return Err(IoReason::ManyArguments.into());
         }
         let arguments = pointers(&memory, &mut at)?;
@@ -148,9 +149,6 @@ impl NewProgram {
         if self.is_secure {
             return Err(IoReason::GainsRights.into());
         }
-        let process = Process::new(self.pid).map_err(io::Error::other)?;
-        let proc = process.open_in_root(Path::new("/proc/version"));
-        proc.map_err(|_| IoReason::NoProc)?;
         let mut made = [0; 3];
         for (at, name) in [c"tiptoe-agent", c"tiptoe-data", c"tiptoe-plan"]
             .iter()
@@ -165,7 +163,7 @@ impl NewProgram {
                 }
             }
         }
-        // The process may see the /proc of other processes only, or a security module may forbid the file. Then the
+        // There may be no /proc, or only that of other processes, or a security module may forbid the file. Then the
         // loader would print an error.
         let path = CString::new(format!("/proc/self/fd/{}", made[0]))?;
         if self
@@ -207,10 +205,7 @@ impl NewProgram {
         let first = preload_entry(&preload, list);
         let arguments = self.arguments_of_exec(own, &first, &entry)?;
         arguments.write(&self.memory)?;
-        let [path, argv, envp] = arguments.words[..3] else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        let before = self.begin(libc::SYS_execve, [path, argv, envp])?;
+        let before = self.begin(libc::SYS_execve, arguments.addresses)?;
         if self.to_syscall()? == Stop::Event(libc::PTRACE_EVENT_EXEC) {
             return Ok(());
         }
@@ -317,9 +312,9 @@ impl NewProgram {
         entry: &OsStr,
     ) -> io::Result<ExecArguments> {
         let argv = self.given_arguments()?;
-        // Three words for the caller, then both arrays with their ends.
         let entries = self.environment.len() + usize::from(own.is_none()) + 1;
-        let words = 3 + argv.len() + 1 + entries + 1;
+        // Each array has a null pointer at its end.
+        let words = argv.len() + 1 + entries + 1;
         let texts = [
             self.given.as_os_str().as_bytes(),
             first.as_bytes(),
@@ -337,8 +332,7 @@ impl NewProgram {
             next += text.len() as u64;
             at
         });
-        let arrays = at + 3 * 8;
-        let envp = arrays + (argv.len() as u64 + 1) * 8;
+        let envp = at + (argv.len() as u64 + 1) * 8;
         let environment = self.environment.iter().copied();
         let mut environment: Vec<u64> = environment
             .map(|at| if Some(at) == own { preload } else { at })
@@ -346,11 +340,11 @@ impl NewProgram {
         if own.is_none() {
             environment.push(preload);
         }
-        let words = [path, arrays, envp].into_iter().chain(argv).chain([0]);
-        let words = words.chain(environment).chain([descriptors, 0]);
+        let words = argv.into_iter().chain([0]).chain(environment);
         Ok(ExecArguments {
             at,
-            words: words.collect(),
+            addresses: [path, at, envp],
+            words: words.chain([descriptors, 0]).collect(),
             strings: strings.concat(),
         })
     }
@@ -375,11 +369,11 @@ impl NewProgram {
             return Ok(self.arguments.clone());
         }
         let script = self.given.as_os_str().as_bytes();
-        let is_script = |index: usize| -> io::Result<bool> {
+        let is_its_path = |index: usize| -> io::Result<bool> {
             let argument = self.arguments.get(index);
             argument.map_or(Ok(false), |at| Ok(string(&self.memory, *at)? == script))
         };
-        let index = match (is_script(1)?, is_script(2)?) {
+        let index = match (is_its_path(1)?, is_its_path(2)?) {
             _ if self.keeps_first => None,
             (true, false) => Some(1),
             (false, true) => Some(2),
@@ -422,17 +416,17 @@ fn of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-fn words_at<const N: usize>(memory: &File, at: u64) -> io::Result<[u64; N]> {
-    let mut bytes = [[0; 8]; N];
-    memory.read_exact_at(bytes.as_flattened_mut(), at)?;
-    Ok(bytes.map(u64::from_le_bytes))
+fn word_at(memory: &File, at: u64) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, at)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
-/// Reads pointers up to a null pointer. `at` is moved behind it.
+/// Reads pointers up to a null pointer. Moves `at` to the word after it.
 fn pointers(memory: &File, at: &mut u64) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     while found.len() as u64 <= MOST {
-        let [word] = words_at(memory, *at)?;
+        let word = word_at(memory, *at)?;
         *at += 8;
         if word == 0 {
             return Ok(found);

@@ -98,7 +98,8 @@ pub fn end_command(signal: i32) {
     }
     let held = HELD.load(Relaxed).cast_signed();
     if held != 0 {
-        // SAFETY: kill takes two numbers; a held program does not end, so the id is still its own.
+        // SAFETY: kill takes two numbers. The tracer resets the id before it reaps the program. Once the agent holds the
+        // program, its parent could reap it, but only if it was killed meanwhile.
         unsafe { libc::kill(held, libc::SIGKILL) };
     }
     if has_no_command() {

@@ -1,6 +1,6 @@
 //! For programs that print their call counts, tiptoe's counts are equal, and the output is as without tracing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tiptoe_tests::{
@@ -148,12 +148,17 @@ fn libraries_are_loaded_and_unloaded() {
     );
 }
 
-#[test]
-fn constructors_of_libraries_count() {
+/// Returns a program whose library calls a function in a constructor.
+pub fn with_constructors() -> PathBuf {
     let early = target("early");
     let rpath = format!("-Wl,-rpath,{}", folder().display());
     let flags = [early.to_str().expect("text"), &rpath];
-    let program = target_with("constructors", &flags).expect("it builds");
+    target_with("constructors", &flags).expect("it builds")
+}
+
+#[test]
+fn constructors_of_libraries_count() {
+    let program = with_constructors();
     for via in ["agent", "kernel"] {
         let probe = Probe::new(&["libearly.so:early_work", "own_work"]);
         let run = probe.with(&["--via", via]).run(&program, &[]);

@@ -5,10 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use tiptoe_tests::process::{output, wait_until};
-use tiptoe_tests::{
-    Probe, Process, Run, command, is_root, skipped, target, target::folder, target_with,
-};
+use tiptoe_tests::{Probe, Process, Run, command, is_root, skipped, target};
 
+use crate::counts::with_constructors;
 use crate::watch::{EVERY, hits, on, said, watch};
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -20,6 +19,10 @@ fn launched(instrument: &Probe, program: &str, script: &str, words: &[&str]) -> 
     launched.run(Path::new("/bin/bash"), &words)
 }
 
+fn path_of(name: &str) -> String {
+    target(name).to_str().expect("text").to_owned()
+}
+
 fn alone(script: &str, words: &[&str]) -> Vec<u8> {
     let mut bash = Command::new("/bin/bash");
     output(bash.args(["-c", script]).args(words)).stdout
@@ -27,10 +30,7 @@ fn alone(script: &str, words: &[&str]) -> Vec<u8> {
 
 #[test]
 fn a_program_behind_a_launcher_is_counted_from_its_start() {
-    let early = target("early");
-    let rpath = format!("-Wl,-rpath,{}", folder().display());
-    let flags = [early.to_str().expect("text"), &rpath];
-    let program = target_with("constructors", &flags).expect("it builds");
+    let program = with_constructors();
     let path = program.to_str().expect("text");
     let (_, name) = path.rsplit_once('/').expect("a folder");
     for script in [
@@ -107,8 +107,7 @@ fn a_program_of_another_user_is_counted() {
     if !is_root() {
         return skipped("another user", "needs root");
     }
-    let program = target("exec");
-    let path = program.to_str().expect("text");
+    let path = &path_of("exec");
     let close =
         "for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval \"exec $fd>&-\"; done";
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all";
@@ -124,8 +123,7 @@ fn a_program_without_proc_is_left_to_the_kernel() {
     if !is_root() {
         return skipped("chroot", "needs root");
     }
-    let program = target("exec");
-    let path = program.to_str().expect("text");
+    let path = &path_of("exec");
     let root = std::env::temp_dir().join(format!("tiptoe-root-{}", std::process::id()));
     let root = root.to_str().expect("text");
     let copy = "mkdir -p $1/lib64 $1/lib/x86_64-linux-gnu && cp \"$0\" $1/exec && \
@@ -203,8 +201,7 @@ fn a_signal_that_ends_tiptoe_ends_the_launcher() {
 
 #[test]
 fn every_way_to_start_a_child_is_followed() {
-    let program = target("exec");
-    let path = program.to_str().expect("text");
+    let path = &path_of("exec");
     let code = format!(
         "import os, subprocess, threading\n\
          def start():\n    \
@@ -240,8 +237,7 @@ fn every_way_to_start_a_child_is_followed() {
 
 #[test]
 fn the_exit_status_is_the_launchers() {
-    let program = target("exec");
-    let path = program.to_str().expect("text");
+    let path = &path_of("exec");
     let run = launched(
         &Probe::new(&["called"]),
         "exec",
@@ -254,8 +250,7 @@ fn the_exit_status_is_the_launchers() {
 
 #[test]
 fn locks_and_variables_of_a_program_behind_a_launcher() {
-    let program = target("contended");
-    let path = program.to_str().expect("text");
+    let path = &path_of("contended");
     let run = launched(
         &Probe::lock(),
         "contended",
@@ -264,8 +259,7 @@ fn locks_and_variables_of_a_program_behind_a_launcher() {
     );
     let [waits, _] = run.good().lock_calls();
     assert!(waits > Some(0), "{}", run.stderr);
-    let program = target("watched");
-    let path = program.to_str().expect("text");
+    let path = &path_of("watched");
     on(EVERY, |via| {
         let watch = watch(&["stats.hits", "--via", via]);
         let run = launched(&watch, "watched", "exec env \"$0\" hot 500", &[path]);
